@@ -7,22 +7,21 @@ training text. ``back-de.en-de.json``, the note, is written last and holds all t
 
 import itertools
 import logging
-import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
+from fairseq_xl.data.store.binarized_text import write_items
 from fairseq_xl.data.store.shards import one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import read_arrays, write_arrays
@@ -196,7 +195,7 @@ def _write_pairs(
         logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, sentences), sentences)
     note_path(prefix).unlink(missing_ok=True)  # the pairs are not complete until it is there again
     lengths = {
-        code: write_binarized(f"{prefix}.{code}", corpus_parts.all(side), symbols)
+        code: write_items(f"{prefix}.{code}", corpus_parts.all(side), symbols)
         for code, side in ((source, corpus_parts.sources), (target, corpus_parts.sentences))
     }
     result = {
@@ -215,20 +214,3 @@ def _write_pairs(
     write_json(note_path(prefix), note)
     shutil.rmtree(corpus_parts.folder, ignore_errors=True)
     return result
-
-
-def write_binarized(prefix: str, sentences: Iterable[np.ndarray], symbols: int) -> np.ndarray:
-    """Writes sentences of ids below `symbols` as fairseq's PREFIX.bin and PREFIX.idx; returns their lengths."""
-    lengths = []
-    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin.tmp", dtype=np.uint16 if symbols < 65500 else np.int32)
-    try:
-        for sentence in sentences:
-            builder.add_item(torch.from_numpy(sentence.astype(np.int64)))
-            lengths.append(len(sentence))
-        builder.finalize(f"{prefix}.idx.tmp")
-        for end in ("bin", "idx"):
-            os.replace(f"{prefix}.{end}.tmp", f"{prefix}.{end}")
-    finally:
-        for end in ("bin", "idx"):
-            Path(f"{prefix}.{end}.tmp").unlink(missing_ok=True)
-    return np.array(lengths)

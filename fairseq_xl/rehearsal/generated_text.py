@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import sentencepiece
-import torch
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
+from fairseq_xl.data.store.binarized_text import write_items
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK
 from fairseq_xl.io.files import write_lines
@@ -17,6 +16,7 @@ from fairseq_xl.objectives.task_file_objectives import FilesObjective, RandomTex
 
 WORDS = [f"w{number}" for number in range(200)]  # each is a piece
 FIRST = 4  # the index of the first of them in the dictionary
+SYMBOLS = FIRST + len(WORDS)  # maximum token id of the text, plus 1
 SEED = 20190122
 SPLITS = {"train": 1.0, "valid": 0.1, "test": 0.1}  # share of the lines
 
@@ -53,12 +53,12 @@ def write_text(folder: Path, size: Size) -> None:
     rng, eos = np.random.default_rng(SEED), XLDictionary().eos()
     for split, share in SPLITS.items():
         for code in size.languages:
-            _write_items(folder / code / split, _lines(rng, eos, [size.line], max(int(share * size.lines), 8)))
+            write_items(folder / code / split, _lines(rng, eos, [size.line], max(int(share * size.lines), 8)), SYMBOLS)
         for pair in size.pairs:
             count = max(int(share * size.bitext), 8)
             for code in pair.split("-"):
                 lines = _lines(rng, eos, size.sides, count * len(size.sides))
-                _write_items(folder / pair / f"{split}.{pair}.{code}", lines)
+                write_items(folder / pair / f"{split}.{pair}.{code}", lines, SYMBOLS)
     for folder_name in (*size.languages, *size.pairs):
         for code in folder_name.split("-"):
             name = "dict.txt" if code == folder_name else f"dict.{code}.txt"
@@ -84,11 +84,3 @@ def _lines(rng: np.random.Generator, eos: int, lengths: Sequence[int], count: in
             yield np.array([eos])
         pieces = rng.integers(FIRST, FIRST + len(WORDS), lengths[index % len(lengths)] - 1)
         yield np.append(pieces, eos)
-
-
-def _write_items(prefix: Path, items: Iterable[np.ndarray]) -> None:
-    prefix.parent.mkdir(exist_ok=True)
-    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
-    for item in items:
-        builder.add_item(torch.from_numpy(item))
-    builder.finalize(f"{prefix}.idx")

@@ -192,7 +192,7 @@ def test_pairs_whose_sides_are_of_two_texts_are_refused(place, data, tmp_path, c
     items = [text[line].tolist() for line in range(len(text))]
     del text
     write_items(data / "de/few", items[::-1])
-    write = offline_back_translation.write_binarized
+    write = offline_back_translation.write_items
 
     def interrupted(prefix, *arguments):
         if prefix.endswith(".de"):
@@ -200,7 +200,7 @@ def test_pairs_whose_sides_are_of_two_texts_are_refused(place, data, tmp_path, c
         return write(prefix, *arguments)
 
     with monkeypatch.context() as context, pytest.raises(SystemExit):
-        context.setattr(offline_back_translation, "write_binarized", interrupted)
+        context.setattr(offline_back_translation, "write_items", interrupted)
         run(place[1], data, capsys)
     message = "en-de/back-de.en-de is not complete, back-de.en-de.json is missing; run `fairseq-xl back-translate"
     with pytest.raises(UserError, match=message):

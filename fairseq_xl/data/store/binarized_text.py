@@ -9,10 +9,19 @@ import numpy as np
 import torch
 
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.store.index_header import SIZE, TOKEN_TYPES, Header, read_header, read_last
+from fairseq_xl.data.store.index_header import (
+    SIZE,
+    TOKEN_TYPES,
+    Header,
+    header_for,
+    read_header,
+    read_last,
+    write_index,
+)
 from fairseq_xl.data.store.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import mapped
+from fairseq_xl.io.files import replacing
 
 BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
@@ -126,6 +135,17 @@ def check_numbers(tokens: Numbers, symbols: int | None, prefix: str, language: s
             f"{prefix}.bin: the text of language {language!r} has the token id {least if least < 0 else most}, the "
             f"dictionary {symbols} symbols: the file is damaged or was binarized with another dictionary"
         )
+
+
+def write_items(prefix: str | Path, items: Iterable[np.ndarray], symbols: int) -> Numbers:
+    """Writes items (t,) of token ids below `symbols` as PREFIX.bin and PREFIX.idx; returns their lengths (n,)."""
+    lengths = []
+    with replacing(f"{prefix}.bin", make_folder=True) as file:
+        for item in items:
+            file.write(item.astype(TOKEN_TYPES[header_for(symbols, 0).code]).tobytes())
+            lengths.append(len(item))
+    write_index(f"{prefix}.idx", header_for(symbols, len(lengths)), np.array(lengths, np.int32))
+    return np.array(lengths)
 
 
 def open_text(prefix: str | Path, language: str, symbols: int | None = None) -> Text:

@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairseq_xl.io.files import replacing
+
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
+UINT16_SYMBOLS = 65500  # number of symbols from which on fairseq-preprocess writes uint32, before that uint16
 _LAYOUT = struct.Struct("<9sQBQ")  # magic, version, type of the tokens, number of items
 SIZE = _LAYOUT.size  # bytes
 #: types of tokens by the number that fairseq stores
@@ -49,6 +52,20 @@ def read_header(path: str | os.PathLike) -> Header | None:
         return None
     magic, version, code, items = _LAYOUT.unpack(start)
     return Header(code, items) if (magic, version) == (MAGIC, VERSION) and code in TOKEN_TYPES else None
+
+
+def header_for(symbols: int, items: int) -> Header:
+    """The header of a text of a dictionary, with the type of tokens that fairseq-preprocess chooses."""
+    return Header(8 if symbols < UINT16_SYMBOLS else 9, items)
+
+
+def write_index(path: str | os.PathLike, header: Header, sizes: np.ndarray) -> None:
+    """Writes the .idx file of items of these sizes (items,) in tokens, whole or not at all."""
+    offsets = np.zeros(header.items, np.int64)
+    np.cumsum(sizes[:-1], dtype=np.int64, out=offsets[1:])
+    with replacing(path) as file:
+        file.write(header.packed() + sizes.astype(np.int32).tobytes())
+        file.write((offsets * header.token_size).tobytes())
 
 
 def read_last(path: str | os.PathLike, items: int) -> tuple[int, int]:

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.store.index_header import SIZE, TOKEN_TYPES, Header, read_header
+from fairseq_xl.data.store.index_header import SIZE, TOKEN_TYPES, header_for, read_header, write_index
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import fingerprint
 
 CODES = (4, 8, 9)  # types of tokens, by fairseq's number, that fairseq-preprocess writes: int32, uint16 and uint32
-SMALL = 65500  # number of symbols from which on fairseq-preprocess writes uint32, before that uint16
 BLOCK = 1 << 20  # tokens in memory at a time
 
 
@@ -33,7 +32,7 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dic
     if header is None or index.stat().st_size != header.file_size:
         raise UserError(f"{index} is damaged: the index is incomplete")
     sizes, kind = np.fromfile(index, np.int32, header.items, offset=SIZE), TOKEN_TYPES[header.code]
-    written = Header(8 if symbols < SMALL else 9, header.items)
+    written = header_for(symbols, header.items)
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{source}.bin", "rb") as text, replacing(f"{target}.bin") as file:
         while block := text.read(BLOCK * header.token_size):
@@ -41,11 +40,7 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dic
             if not 0 <= tokens.min() <= tokens.max() < len(table):
                 raise UserError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
             file.write(table[tokens].astype(TOKEN_TYPES[written.code]).tobytes())
-    offsets = np.zeros(header.items, np.int64)
-    np.cumsum(sizes[:-1], dtype=np.int64, out=offsets[1:])
-    with replacing(f"{target}.idx") as file:
-        file.write(written.packed() + sizes.tobytes())
-        file.write((offsets * written.token_size).tobytes())
+    write_index(f"{target}.idx", written, sizes)
     counts = {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))}
     fingerprints = fingerprint(Path(f"{target}.bin")), fingerprint(Path(f"{target}.idx"), **counts)
     return dict(zip((f"{target.name}.bin", f"{target.name}.idx"), fingerprints, strict=True))

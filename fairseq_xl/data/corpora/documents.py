@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class Windows(Corpus):
     """Base of corpora whose examples are the rows of a table, which is computed from the text for each length.
 
-    A subclass defines the methods `rows_of`, which computes the table, `sizes_of` and `none`.
+    A subclass defines the methods `rows_of`, which computes the table, `sizes_of` and `no_windows_error`.
     """
 
     path: str  # prefix of the table's file
@@ -38,14 +38,14 @@ class Windows(Corpus):
         self.windows = lru_cache(maxsize=4)(self._windows)
 
     def rows_of(self, length: int) -> Iterator[Numbers]:
-        """Yields blocks of the table's rows, (b, c) int64; at least one, perhaps empty."""
+        """Yields blocks of the table's rows, (b, c) int64."""
         raise NotImplementedError(f"{type(self).__name__}.rows_of")
 
     def sizes_of(self, windows: Numbers, length: int) -> Numbers:
         """Numbers of tokens (n,) of windows (n, c)."""
         raise NotImplementedError(f"{type(self).__name__}.sizes_of")
 
-    def none(self, length: int) -> UserError:
+    def no_windows_error(self, length: int) -> UserError:
         """The `UserError` for a text without windows."""
         raise NotImplementedError(f"{type(self).__name__}.none")
 
@@ -54,13 +54,13 @@ class Windows(Corpus):
         rows = functools.partial(self.rows_of, length)
         windows = table(path, self.table_prefixes, self.lines, rows, self.columns, self.version)
         if not len(windows):
-            raise self.none(length)
+            raise self.no_windows_error(length)
         return windows
 
     def check(self, length: int) -> None:
         """Raises `UserError` if the text has no windows. Reads the text up to the first one."""
         if not any(map(len, self.rows_of(length))):
-            raise self.none(length)
+            raise self.no_windows_error(length)
 
     def mean_size(self, length: int) -> float:
         """Mean tokens of an example, all texts together; estimated from `evenly_spaced` examples if there are many."""
@@ -163,7 +163,7 @@ class AdjacentSegments(OneLanguageWindows):
         if single and total > single:
             logger.info("%s: %d of %d windows are single sentences and are left out", self.path, single, total)
 
-    def none(self, length: int) -> UserError:
+    def no_windows_error(self, length: int) -> UserError:
         return UserError(
             f"{self.path}: no document of language {self.language!r} has two sentences; documents are separated by "
             "empty lines"

@@ -49,7 +49,7 @@ class ParallelDocuments(Reopened, Windows):
             sizes.append(block[whole:])
         yield _windows(np.concatenate(lines), np.concatenate(sizes), length)
 
-    def none(self, length: int) -> UserError:
+    def no_windows_error(self, length: int) -> UserError:
         return UserError(
             f"{self.prefix}: no document has two sentences in both languages; documents are separated by empty "
             "lines on both sides"

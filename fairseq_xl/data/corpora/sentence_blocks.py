@@ -47,7 +47,7 @@ class SentenceBlocks(OneLanguageWindows):
             consumed = int(ends[end] - lines[passed]) + (consumed if passed == 0 else 0)
             line += passed
 
-    def none(self, length: int) -> UserError:
+    def no_windows_error(self, length: int) -> UserError:
         return UserError(f"{self.path}: the text of language {self.language!r} has no sentence")
 
     def sizes_of(self, windows: Numbers, length: int) -> Numbers:

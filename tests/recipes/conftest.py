@@ -1,8 +1,16 @@
 """What the tests of recipes share."""
 
 import pytest
+from fairseq.dataclass import utils as dataclass_utils
 
+from tests.commands import compose
 from tests.warm_python import warm_environment
+
+
+@pytest.fixture(autouse=True)
+def fast_composition(monkeypatch):
+    """Configurations are composed with the parts that earlier ones have in common (`tests.commands.compose`)."""
+    monkeypatch.setattr(dataclass_utils, "compose", compose)
 
 
 @pytest.fixture(scope="module")

@@ -58,6 +58,7 @@ def finished(translation, tmp_path_factory):
     return folder, json.loads((folder / "benchmark.json").read_text())
 
 
+@pytest.mark.slow
 def test_every_system_took_the_same_steps(finished):
     _, found = finished
     (case,) = found["cases"].values()
@@ -74,6 +75,7 @@ def test_every_system_took_the_same_steps(finished):
     assert parameters["transformers"] == parameters["fairseq"] + NANO.embed_dim
 
 
+@pytest.mark.slow
 def test_everything_is_reported(finished):
     folder, found = finished
     ((name, case),) = found["cases"].items()
@@ -329,6 +331,7 @@ def test_products_are_those_of_a_step():
     assert counted.get_total_flops() == systems.flops(NANO)
 
 
+@pytest.mark.slow
 def test_the_share_of_generation_is_kept(finished):
     folder, found = finished
     kept = json.loads((folder / "back-translation.json").read_text())
@@ -337,6 +340,7 @@ def test_the_share_of_generation_is_kept(finished):
     assert kept["share"]["median"] > 0 and len(kept["seconds"]["generation"]) == len(kept["seconds"]["step"]) > 0
 
 
+@pytest.mark.slow
 def test_beam_search_is_kept(finished):
     folder, found = finished
     kept = json.loads((folder / "beam-search.json").read_text())

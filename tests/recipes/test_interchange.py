@@ -24,6 +24,7 @@ monolingual:
 """
 
 
+@pytest.mark.slow
 def test_weights_from_transformers_and_back(tmp_path):
     sample, output = tmp_path / "sample", tmp_path / "out"
     write_sample([str(sample), "--documents", "30"])

@@ -28,6 +28,7 @@ def corpus(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_model_is_trained_and_shown(corpus, tmp_path, capsys):
     pytest.importorskip("transformers")
     arguments = [f"corpus={corpus}", "vocabulary=300", "seeds=1", "checkpoints=2", "sweep-seeds=1"]

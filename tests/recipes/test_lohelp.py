@@ -51,6 +51,7 @@ def comparison(corpus, tmp_path_factory):
     return arguments, output, done.stdout
 
 
+@pytest.mark.slow
 def test_lohelp_tables_hold_the_scores_of_the_files(comparison, corpus):
     _, output, printed = comparison
     tables = (output / "report.md").read_text()
@@ -76,6 +77,7 @@ def test_lohelp_tables_hold_the_scores_of_the_files(comparison, corpus):
     assert re.search(rf"^\| tf-idf of character n-grams \| {cell} \| \d+\.\d \|  \|$", tables, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_lohelp_starts_every_model_from_its_own_weights(comparison):
     _, output, _ = comparison
     log = (output / "mlm/en-de/out.log").read_text()
@@ -83,6 +85,7 @@ def test_lohelp_starts_every_model_from_its_own_weights(comparison):
     assert f"--init-from {output}/mlm/checkpoint_last.pt" in (output / "mlm/nc-1/out.log").read_text()
 
 
+@pytest.mark.slow
 def test_lohelp_has_a_baseline_of_untrained_weights(comparison):
     _, output, _ = comparison
     assert json.loads((output / "random/retrieval/scores.json").read_text())["test"]["en-de"]["pairs"] > 50

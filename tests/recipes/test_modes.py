@@ -115,6 +115,7 @@ def test_modes_of_tagging_at_nano_size(tmp_path, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_modes_of_ranking_at_nano_size(tmp_path, capsys):
     for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
         write_file(tmp_path / f"files/{name}.tsv", "1\triver\tthe river\n0\triver\twater\n")

@@ -130,6 +130,7 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
 
 
+@pytest.mark.slow
 def test_questions_are_answered_with_each_language_module(nano, made, tmp_path):
     """M11: XQuAD's steps; zero-shot.sh passes --normalization to the score."""
     body, _ = made
@@ -150,6 +151,7 @@ def test_questions_are_answered_with_each_language_module(nano, made, tmp_path):
     assert done.returncode == 2 and "--normalization is for --type question-answering" in done.stderr
 
 
+@pytest.mark.slow
 def test_tags_are_learned_and_tested_without_a_pooler(nano, made, tmp_path):
     """--type may stand anywhere among the flags; the other language has its own module."""
     body, _ = made
@@ -297,6 +299,7 @@ def test_a_language_module_that_was_forgotten(nano, made):
     assert second == f"{command[-1]}: it has no MODULE"
 
 
+@pytest.mark.slow
 def test_a_language_is_added_to_a_model_of_another_recipe(nano):
     """Steps 2 to 4 over an XLM, with the flags that the README names."""
     form = "--language-embeddings added --output-form plain --segment-embeddings none".split()
@@ -323,6 +326,7 @@ def apart(nano):
     return nano / "data/disjoint"
 
 
+@pytest.mark.slow
 def test_joint_model_of_vocabularies_apart(nano, apart):
     succeed("pretrain.sh", apart, nano / "joint", TOY, *ONE, *UPDATE)
     body, files = nano / "joint/checkpoint_last.pt", nano / "sample/tasks/nc"
@@ -341,6 +345,7 @@ def test_joint_model_of_vocabularies_apart(nano, apart):
     assert "nsp_mlm_en_loss" in log and "nsp_mlm_de_loss" in log
 
 
+@pytest.mark.slow
 def test_mapped_embeddings(nano, monkeypatch, capsys):
     monkeypatch.chdir(nano)
     data, files = nano / "data", nano / "sample/tasks/nc"

@@ -15,6 +15,7 @@ fairseq_xl.register()
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 ENTRIES = report.read_list(RECIPES / "papers.yaml")
+FIRST = [next(entry for entry in ENTRIES if entry.system == system) for system in report.TITLES]
 NAMES = [f"{entry.system}, {entry.name}" for entry in ENTRIES]
 #: configurations of sizes that are not the papers', and of fairseq-generate and fairseq-validate
 OTHER = re.compile("toy|medium|longer|unsupervised-small|generate|denoise|predict")
@@ -49,7 +50,11 @@ def test_rehearse_pages_have_the_text_and_head_of_the_command(system):
     assert page.startswith(without_rows) and without_rows.endswith("|---|\n")
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=NAMES)
+@pytest.mark.parametrize(
+    "entry",
+    [pytest.param(entry, marks=[] if entry in FIRST else pytest.mark.slow) for entry in ENTRIES],
+    ids=NAMES,
+)
 def test_rehearse_counts_what_the_page_says(entry, tmp_path):
     """After a change of the memory: fairseq-xl rehearse --list recipes/papers.yaml --write."""
     counted = count(entry.setting(), tmp_path / "text")

@@ -196,6 +196,7 @@ def translate_train_all(tmp_path, *more):
     run_experiment(tmp_path, "xtreme/translate-train-all.yaml", f"download={tmp_path}/download", *more)
 
 
+@pytest.mark.slow
 def test_translate_train_all_at_nano_size(tmp_path):
     translate_train_all(tmp_path, "tasks=pawsx", "--only", "finetune")
     assert "'train_langs': 'de,en,es,fr,ja,ko,zh'" in (tmp_path / "out/pawsx/train.log").read_text(encoding="utf-8")

@@ -316,7 +316,10 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    ["cross-lingual", "translate-test", *(pytest.param(mode, marks=pytest.mark.slow) for mode in list(MODES)[1:3])],
+)
 def test_four_modes(nano, finetune, mode):
     folder = finetune(mode) / mode
     scores = json.loads((folder / "scores.json").read_text())

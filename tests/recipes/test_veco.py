@@ -64,7 +64,9 @@ def test_two_stages_each_from_the_one_before(pretrained):
     "pair, settings, averaged",
     [
         ("en-de", {"max-update": 2, "max-tokens": 200, "keep-interval-updates": 2}, 2),
-        ("en-fr", {"max-update": 13, "max-tokens": 40, "keep-interval-updates": -1}, 10),
+        pytest.param(
+            "en-fr", {"max-update": 13, "max-tokens": 40, "keep-interval-updates": -1}, 10, marks=pytest.mark.slow
+        ),
     ],
     ids=["en-de", "en-fr"],
 )

@@ -51,6 +51,7 @@ def pretrained(official, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_both_directions_of_romanian_and_back_translation(pretrained):
     """The second and third row of X13."""
     folder, out, back = pretrained, pretrained / "out", pretrained / "back"

@@ -145,6 +145,7 @@ def test_repeated_run_generates_only_what_is_missing(nano, pivot):
     assert f"error: {folder} was made with other settings or weights" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_xfnp_is_fine_tuned(nano, data_bin, tmp_path):
     checkpoint = nano / "xfnp/checkpoint_last.pt"
     command = command_of(nano, data_bin, "pivot", tmp_path / "titles", "--arch", "xl_xfnp_tiny")

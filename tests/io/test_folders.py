@@ -29,7 +29,9 @@ def test_an_ignored_signal_stays_ignored(monkeypatch):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with ending_by_exception():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 

@@ -17,6 +17,7 @@ from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.store.binarized_text import files_of, is_begun
+from fairseq_xl.data.vocabulary.special_symbols import check_direction
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
@@ -108,6 +109,19 @@ class Translation(SourceTargetObjective):
         """The directions in which the model learns to translate."""
         pairs = [] if self.directions else super().corpora(folder)
         return self.directions or [name for pair in pairs for name in (pair, "-".join(reversed(pair.split("-"))))]
+
+    def check_directions(self, trained: list[str], path: str) -> None:
+        """Warns of `directions` for which a model was not trained: zero-shot translation.
+
+        Args:
+            trained: the directions for which the model, the file `path`, was trained.
+
+        Raises `UserError` as `check_direction` does.
+        """
+        for name in dict.fromkeys(filter(None, (self.test_direction, *self.directions))):
+            source, target = name.split("-")
+            if not check_direction(trained, source, target, path):
+                logger.warning("%s was not trained for %s: zero-shot translation", path, name)
 
     def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
         """The `Lengths` of sources and targets; of pairs in both directions, those of both sentences together."""

@@ -159,6 +159,14 @@ class XLPretrainingTask(TrainingTask):
             raise UserError(f"{path} was trained with {identity['task']}, not with xl_pretraining")
         self.trained_path, self.trained_objectives = path, identity["objectives"].split(",")
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As the base class; warns of directions of translation for which the checkpoint was not trained."""
+        super().load_state_dict(state_dict)
+        directions = state_dict["fairseq_xl"].get("lang_pairs")
+        for objective in self.objectives.values():
+            if directions and isinstance(objective, Translation):
+                objective.check_directions(directions, self.trained_path)
+
     def identity(self) -> dict[str, Any]:
         """The base identity with the objectives, their options, and the languages and directions that they train."""
         identity = {"objectives": self.cfg.objectives, "objective_options": self.cfg.objective_options or ""}

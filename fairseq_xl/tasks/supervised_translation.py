@@ -1,13 +1,11 @@
 """Supervised translation from pre-trained encoders and decoders."""
 
-import logging
 from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.tasks import register_task
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.data.vocabulary.special_symbols import check_direction
 from fairseq_xl.engine.interfaces import run_config, run_option
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
@@ -19,8 +17,6 @@ from fairseq_xl.objectives.translation_scores import TranslationScorer
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.published_translation import published_checkpoint
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -94,13 +90,9 @@ class XLTranslationTask(XLSeq2SeqTask):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks a checkpoint's identity, and that it was trained for the directions of this run."""
         super().load_state_dict(state_dict)
-        trained, path = state_dict["fairseq_xl"]["lang_pairs"], state_dict.get("path", "the checkpoint")
-        self.trained_directions = trained
+        self.trained_directions = state_dict["fairseq_xl"]["lang_pairs"]
         self.build_objectives()
-        for name in dict.fromkeys(("-".join(self.pair), *self.directions)):
-            source, target = name.split("-")
-            if not check_direction(trained, source, target, path):
-                logger.warning("%s was not trained for %s: zero-shot translation", path, name)
+        self.objective.check_directions(self.trained_directions, state_dict.get("path", "the checkpoint"))
 
     def options_without_effect(self, run: Any) -> dict[str, str]:
         """As the base class; -s and -t name the direction of generation, --lang-pairs those of a training."""

@@ -24,7 +24,7 @@ from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.translation import Translation, TranslationConfig, _shares
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from tests.command_line import cli
-from tests.commands import denoising, pretraining, run_generate, run_interactive, run_train, translation
+from tests.commands import denoising, pretraining, run_generate, run_interactive, run_train, run_validate, translation
 from tests.tasks.resuming import LAST, check_stop
 
 MANY, FEW = 60, 15  # pairs of de-en and of en-fr
@@ -123,6 +123,9 @@ def test_directions_that_do_not_fit(data, tmp_path):
         ]
     )
     assert "translation.sampling_temperature=5.0 (it is for --updates-per-epoch auto" in output.log
+    command = cli(path=tmp_path / "checkpoint_last.pt", task="xl_pretraining", user_dir="fairseq_xl", max_tokens=256)
+    with pytest.raises(UserError, match="was trained for en-de, en-fr, not for de-en: no direction is from de"):
+        run_validate([data, *command, "--objective-options", "translation.directions=de-en"])
 
 
 def test_a_direction_that_is_not_trained_may_have_no_text(data):

@@ -24,7 +24,6 @@ from fairseq_xl.evaluation.task_files import (
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import NO_CLASS, Encode, FirstTokenConfig, LabelledObjective, Metric
 from fairseq_xl.objectives.task_file_checks import plain
-from fairseq_xl.objectives.task_file_objectives import RandomText
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +56,9 @@ class Classification(LabelledObjective):
         return ("correct", *(f"{kind} {label}" for kind in ("predicted", "gold") for label in range(len(self.labels))))
 
     @classmethod
-    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+    def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
         """Pairs of texts of three classes."""
-        length = text.length
-        return {cls.suffix: (f"{i % 3}\t{text.draw(length)}\t{text.draw(length)}" for i in range(text.count))}
+        return {cls.suffix: (f"{i % 3}\t{text(length)}\t{text(length)}" for i in range(count))}
 
     def read(self, path: Any, language: str) -> list[LabeledExample]:
         """The examples of a file."""

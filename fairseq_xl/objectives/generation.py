@@ -20,7 +20,7 @@ from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Batch, Objective, Term
 from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.sequence import NLL, SourceTargetObjective, sequence_losses
-from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjective, RandomText
+from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjective
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +57,10 @@ class Generation(FilesObjective, SourceTargetObjective):
     longest: tuple[int, int] = (LONGEST, LONGEST)
 
     @classmethod
-    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+    def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
         """Texts, with targets of an eighth of their words."""
-        sides = {"src": text.length, "tgt": text.length // 8}
-        return {side: [text.draw(max(length, 4)) for _ in range(text.count)] for side, length in sides.items()}
+        sides = {"src": length, "tgt": length // 8}
+        return {side: [text(max(size, 4)) for _ in range(count)] for side, size in sides.items()}
 
     @property
     def input_length(self) -> InputLength:

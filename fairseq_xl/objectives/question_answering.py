@@ -21,7 +21,6 @@ from fairseq_xl.evaluation.task_files import split_fields
 from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import Encode, LabelledConfig, LabelledObjective, Metric
-from fairseq_xl.objectives.task_file_objectives import RandomText
 
 logger = logging.getLogger(__name__)
 
@@ -78,14 +77,14 @@ class QuestionAnswering(LabelledObjective):
             raise UserError(f"{small}: {needed} or more is needed")
 
     @classmethod
-    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+    def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
         """Questions of eight words about contexts of one word as the answer, which fill an input."""
-        paragraphs, length = [], text.length - 8 - 2 * SYMBOLS
-        for index in range(text.count):
-            context = text.draw(length)
+        paragraphs, length = [], length - 8 - 2 * SYMBOLS
+        for index in range(count):
+            context = text(length)
             answer = context.split(" ")[length // 2]
             answers = [{"text": answer, "answer_start": context.index(f" {answer}") + 1}]
-            question = {"id": str(index), "question": text.draw(8), "answers": answers}
+            question = {"id": str(index), "question": text(8), "answers": answers}
             paragraphs.append({"context": context, "qas": [question]})
         return {cls.suffix: [json.dumps({"data": [{"paragraphs": paragraphs}]})]}
 

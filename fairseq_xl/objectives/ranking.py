@@ -14,7 +14,6 @@ from fairseq_xl.evaluation.ranking_scores import ndcg
 from fairseq_xl.evaluation.task_files import NO_RELEVANCE, RANKED, Query, format_ranking, read_queries, split_fields
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import Encode, FirstTokenConfig, LabelledObjective, Metric
-from fairseq_xl.objectives.task_file_objectives import RandomText
 
 Prediction = np.ndarray  # a score for each text
 
@@ -38,12 +37,12 @@ class Ranking(LabelledObjective):
     num_texts = 0  # texts of a line, with the query
 
     @classmethod
-    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+    def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
         """Queries of four words with `candidates` texts."""
         rows: list[str] = []
-        for index in range(text.count):
-            query = f"{text.words[index % len(text.words)]} {text.draw(3)}"
-            rows += [f"{relevance}\t{query}\t{text.draw(text.length)}" for relevance in range(text.candidates)]
+        for _ in range(count):
+            query = text(4)
+            rows += [f"{relevance}\t{query}\t{text(length)}" for relevance in range(candidates)]
         return {cls.suffix: rows}
 
     def read(self, path: Any, language: str) -> list[Query]:

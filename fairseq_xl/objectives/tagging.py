@@ -20,7 +20,6 @@ from fairseq_xl.evaluation.task_files import TaggedSentence, check_columns, form
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import NO_CLASS, Encode, LabelledObjective, Metric
-from fairseq_xl.objectives.task_file_objectives import RandomText
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +44,10 @@ class Tagging(LabelledObjective):
     statistics = ("words", "correct_words", "correct_spans", "predicted_spans", "gold_spans")
 
     @classmethod
-    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+    def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
         """A sentence with three tags, again and again."""
-        words = text.draw(text.length).split(" ")
-        return {cls.suffix: [*map("\t".join, zip(words, itertools.cycle(("O", "B-X", "I-X")))), ""] * text.count}
+        words = text(length).split(" ")
+        return {cls.suffix: [*map("\t".join, zip(words, itertools.cycle(("O", "B-X", "I-X")))), ""] * count}
 
     def read(self, path: Any, language: str) -> list[TaggedSentence]:
         """The sentences of a file."""

@@ -1,7 +1,6 @@
 """Base of objectives with files of raw text and labels or targets, one for each split and language."""
 
 import os
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,27 +51,18 @@ class FilesConfig(FilesOptions, ObjectiveConfig):
             self.require(name, getattr(self, name) == default, "left out: batches mix the examples of train_langs")
 
 
-@dataclass
-class RandomText:
-    """Text of random words, from which objectives make files for `fairseq-xl rehearse`."""
-
-    rng: random.Random
-    words: Sequence[str]  # the vocabulary
-    count: int  # number of examples of a file
-    length: int  # words of a text, at most
-    candidates: int  # texts of a query, at most
-
-    def draw(self, length: int) -> str:
-        """A text of `length` words."""
-        return " ".join(self.rng.choices(self.words, k=length))
-
-
 class FilesObjective(Objective):
     """Base of objectives that read files."""
 
     @classmethod
-    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
-        """{suffix of a file: its lines} of `text.count` examples of one language."""
+    def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
+        """{suffix of a file: its lines} of `count` examples, of which `fairseq-xl rehearse` counts a batch.
+
+        Args:
+            text: function that returns a text of so many random words.
+            length: maximum number of words of a text.
+            candidates: maximum number of texts of a query.
+        """
         raise UserError(f"--task xl_{cls.name} cannot be rehearsed: the objective {cls.name} has no `random_files`")
 
     def languages_of(self, split: str) -> list[str]:

@@ -12,7 +12,7 @@ from fairseq_xl.data.store.binarized_text import write_items
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK
 from fairseq_xl.io.files import write_lines
-from fairseq_xl.objectives.task_file_objectives import FilesObjective, RandomText
+from fairseq_xl.objectives.task_file_objectives import FilesObjective
 
 WORDS = [f"w{number}" for number in range(200)]  # each is a piece
 FIRST = 4  # the index of the first of them in the dictionary
@@ -68,12 +68,13 @@ def write_text(folder: Path, size: Size) -> None:
 def write_labeled(
     folder: Path, kind: type[FilesObjective], languages: Sequence[str], length: int, examples: int, candidates: int
 ) -> None:
-    """Writes files of an objective to a folder; `length` and `candidates` as in `RandomText`."""
+    """Writes files of an objective to a folder; `length` and `candidates` as in `FilesObjective.random_files`."""
     rng = random.Random(SEED)
     for split, share in SPLITS.items():
         for code in languages:
-            text = RandomText(rng, WORDS, max(int(share * examples), 4), length, candidates)
-            for suffix, lines in kind.random_files(text).items():
+            count = max(int(share * examples), 4)
+            files = kind.random_files(lambda size: " ".join(rng.choices(WORDS, k=size)), count, length, candidates)
+            for suffix, lines in files.items():
                 write_lines(folder / f"{split}.{code}.{suffix}", lines)
 
 

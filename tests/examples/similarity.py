@@ -41,9 +41,9 @@ class Similarity(LabelledObjective):
     graph_output, transformers_head = "scores", "SequenceClassification"
 
     @classmethod
-    def random_files(cls, text):
+    def random_files(cls, text, count, length, candidates):
         """Pairs of random texts, for `fairseq-xl rehearse`."""
-        return {"tsv": (f"{i % 6}\t{text.draw(text.length)}\t{text.draw(text.length)}" for i in range(text.count))}
+        return {"tsv": [f"{index % 6}\t{text(length)}\t{text(length)}" for index in range(count)]}
 
     def read(self, path, language):
         """The pairs of a file."""

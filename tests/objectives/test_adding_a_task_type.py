@@ -3,7 +3,6 @@
 import importlib
 import io
 import json
-import os
 import random
 import re
 import statistics
@@ -52,7 +51,6 @@ def installed(tmp_path, monkeypatch):
     entry += "[fairseq_xl.data.corpora]\ndocument_blocks = my_blocks\n"
     (site / "my_types-1.0.dist-info/entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(site)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
     objectives.load_all()
     define_criterions()
     define_tasks()
@@ -172,7 +170,7 @@ def test_all_commands_know_a_corpus_and_a_task_type_of_another_package(
 
 @pytest.mark.slow
 def test_a_head_of_another_package_is_converted_and_its_training_rehearsed(installed, data_bin, tmp_path, capsys):
-    """transformers computes the same similarities; two processes make two updates on generated pairs."""
+    """transformers computes the same similarities; a dry run reads generated pairs."""
     from transformers import AutoModelForSequenceClassification
 
     write_pairs(tmp_path)
@@ -196,7 +194,6 @@ def test_a_head_of_another_package_is_converted_and_its_training_rehearsed(insta
     rehearse.main([str(tmp_path / "run.yaml"), *map(str, words), "--train-langs", "en,de"])
     shown = capsys.readouterr().out
     assert f"batch of xl_{NAME}" in shown and "8 examples, 256 tokens" in shown
-    assert "two updates done in 2 processes: loss " in shown
 
 
 def test_a_task_type_may_read_no_lines():

@@ -18,7 +18,6 @@ WORDS = [f"w{number}" for number in range(200)]  # each is a piece
 FIRST = 4  # the index of the first of them in the dictionary
 SYMBOLS = FIRST + len(WORDS)  # maximum token id of the text, plus 1
 SEED = 20190122
-SPLITS = {"train": 1.0, "valid": 0.1, "test": 0.1}  # share of the lines
 
 
 @dataclass(frozen=True)
@@ -49,16 +48,14 @@ def write_vocabulary(folder: Path, languages: Sequence[str]) -> None:
 
 
 def write_text(folder: Path, size: Size) -> None:
-    """Writes binarized monolingual text and bitext to a folder; an empty line ends a document of 64 lines."""
+    """Writes binarized text of `train`, monolingual and bitext; an empty line ends a document of 64 lines."""
     rng, eos = np.random.default_rng(SEED), XLDictionary().eos()
-    for split, share in SPLITS.items():
-        for code in size.languages:
-            write_items(folder / code / split, _lines(rng, eos, [size.line], max(int(share * size.lines), 8)), SYMBOLS)
-        for pair in size.pairs:
-            count = max(int(share * size.bitext), 8)
-            for code in pair.split("-"):
-                lines = _lines(rng, eos, size.sides, count * len(size.sides))
-                write_items(folder / pair / f"{split}.{pair}.{code}", lines, SYMBOLS)
+    for code in size.languages:
+        write_items(folder / code / "train", _lines(rng, eos, [size.line], size.lines), SYMBOLS)
+    for pair in size.pairs:
+        for code in pair.split("-"):
+            lines = _lines(rng, eos, size.sides, size.bitext * len(size.sides))
+            write_items(folder / pair / f"train.{pair}.{code}", lines, SYMBOLS)
     for folder_name in (*size.languages, *size.pairs):
         for code in folder_name.split("-"):
             name = "dict.txt" if code == folder_name else f"dict.{code}.txt"
@@ -66,16 +63,14 @@ def write_text(folder: Path, size: Size) -> None:
 
 
 def write_labeled(
-    folder: Path, kind: type[FilesObjective], languages: Sequence[str], length: int, examples: int, candidates: int
+    folder: Path, kind: type[FilesObjective], languages: Sequence[str], length: int, count: int, candidates: int
 ) -> None:
-    """Writes files of an objective to a folder; `length` and `candidates` as in `FilesObjective.random_files`."""
+    """Writes the training files of an objective; `length`, `count` and `candidates` as in `random_files`."""
     rng = random.Random(SEED)
-    for split, share in SPLITS.items():
-        for code in languages:
-            count = max(int(share * examples), 4)
-            files = kind.random_files(lambda size: " ".join(rng.choices(WORDS, k=size)), count, length, candidates)
-            for suffix, lines in files.items():
-                write_lines(folder / f"{split}.{code}.{suffix}", lines)
+    for code in languages:
+        files = kind.random_files(lambda size: " ".join(rng.choices(WORDS, k=size)), count, length, candidates)
+        for suffix, lines in files.items():
+            write_lines(folder / f"train.{code}.{suffix}", lines)
 
 
 def _lines(rng: np.random.Generator, eos: int, lengths: Sequence[int], count: int) -> Iterable[np.ndarray]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fairseq_xl import register
 from fairseq_xl.checkpoints import language_modules
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import load_checkpoint
 from recipes.entry_point import call
 
 
@@ -23,14 +23,14 @@ def check(classifier: str, body: str) -> None:
     register()
     from fairseq_xl.objectives.labelled import labelled_objectives
 
-    content = load_checkpoint(classifier)
-    if content.get("task_state", {}).get("fairseq_xl", {}).get("head") not in labelled_objectives():
+    checkpoint = open_checkpoint(classifier, finite=False)
+    if checkpoint.identity.get("head") not in labelled_objectives():
         raise UserError(f"CHECKPOINT {classifier} is not a classifier of finetune.sh")
     try:
         expected = language_modules.read(body).body
     except (UserError, OSError):  # step 2 reports a damaged body
         return
-    if language_modules.extract(content, classifier).body != expected:
+    if language_modules.extract(checkpoint).body != expected:
         raise UserError(f"CHECKPOINT {classifier} was not fine-tuned from BODY {body}")
 
 

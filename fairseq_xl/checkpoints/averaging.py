@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
+from fairseq_xl.checkpoints.identity import Checkpoint, open_checkpoint
 from fairseq_xl.checkpoints.transfer import transfer_fields
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.checkpoints import load_checkpoint
 from fairseq_xl.io.configuration import registered_model
-from fairseq_xl.io.format_numbers import check_format
 from fairseq_xl.io.options import ABSENT
 
 logger = logging.getLogger(__name__)
@@ -70,8 +69,8 @@ def average(paths: list[str]) -> dict:
     first: dict[str, Any] = {}
     sums: dict[tuple[float, ...], str] = {}  # of each checkpoint's tensors -> its path
     for path in paths:
-        state = load_checkpoint(path)
-        meaning = _meaning(state, path)
+        checkpoint = open_checkpoint(path, finite=False)
+        state, meaning = checkpoint.content, _meaning(checkpoint)
         first = first or meaning
         _check_meaning(first, meaning, paths[0], path)
         if problem := _problem(totals or state["model"], state["model"], paths[0], path):
@@ -106,22 +105,17 @@ def _problem(expected: dict, state: dict, first: str, path: str) -> str | None:
     return None
 
 
-def _meaning(state: dict, path: str) -> dict[str, Any]:
+def _meaning(checkpoint: Checkpoint) -> dict[str, Any]:
     """{name: value} of everything that gives weights their meaning: identity, options of the model, initial weights."""
-    identity = (state.get("task_state") or {}).get("fairseq_xl") or {}
-    if identity:
-        check_format("checkpoint", identity, path)
-    cfg = (state.get("cfg") or {}).get("model")
-    model = cfg if isinstance(cfg, dict) else {}
+    identity, model, task = checkpoint.identity, checkpoint.options, checkpoint.task
     fields = transfer_fields(model.get("_name"))
     options = {f"--{name}": model.get(name, metadata.get(ABSENT)) for name, metadata in fields.items()}
     model_class, _ = registered_model(model.get("_name"))
     rest = {name: value for name, value in identity.items() if name not in ("type_state", ENCODING)}
     rest |= identity.get("type_state", {})
-    rest |= {f"{ENCODING} {name}": value for name, value in (identity.get(ENCODING) or {}).items()}
-    task, common = ((state.get("cfg") or {}).get(section) or {} for section in ("task", "common"))
-    files = {name: task[name] for name in INITIAL if task.get(name)} if isinstance(task, dict) else {}
-    start = files or {"seed": common.get("seed") if isinstance(common, dict) else None}
+    rest |= {f"{ENCODING} {name}": value for name, value in identity[ENCODING].items()}
+    files = {name: task[name] for name in INITIAL if task.get(name)}
+    start = files or {"seed": (checkpoint.cfg.get("common") or {}).get("seed")}
     return {"model": model_class and model_class.__name__, **options, **rest, "start": start}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from fairseq_xl.data.framing import FRAMINGS
@@ -19,7 +20,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.data.vocabulary.subwords import FILES
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.checkpoints import check_checkpoint, check_finite, load_plain
+from fairseq_xl.io.checkpoints import NOT_FINITE, check_checkpoint, is_finite, load_plain
 from fairseq_xl.io.configuration import check_configuration, check_values
 from fairseq_xl.io.format_numbers import check_format
 
@@ -48,11 +49,25 @@ OPTIONAL = {
 class Checkpoint(NamedTuple):
     """A checkpoint of this package."""
 
+    path: Any
     content: dict[str, Any]  # of its file
-    state: dict[str, Tensor]  # its parameters
-    options: dict[str, Any]  # of its model, checked by `check_configuration`, like `task`; {} if it has none
-    task: dict[str, Any]
+    cfg: dict[str, Any]  # checked by `check_configuration`, {} if it has none
     identity: dict[str, Any]
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Its parameters."""
+        return self.content["model"]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of its model; {} if it has none."""
+        return self.cfg.get("model") or {}
+
+    @property
+    def task(self) -> dict[str, Any]:
+        """Options of its task; {} if it has none."""
+        return self.cfg.get("task") or {}
 
 
 def open_checkpoint(
@@ -65,20 +80,40 @@ def open_checkpoint(
     """Reads a checkpoint of this package as plain data, and checks all of it: nothing in the file is run.
 
     Args:
-        dictionary, dictionary_file: as in `check_identity`.
+        dictionary, dictionary_file: as in `check_vocabulary`; None accepts any.
         content: the content of the file, if it has been read with `load_plain`.
         finite: whether its parameters must be finite numbers.
 
-    Raises `UserError` as `load_plain`, `check_checkpoint`, `check_configuration`, `check_finite` and `check_identity`.
+    Raises `UserError` as `load_plain`, `check_checkpoint`, `check_configuration`, `check_vocabulary`, and for weights
+    that are not finite numbers, and an identity that is missing, damaged or of another format.
     """
     content = check_checkpoint(load_plain(path) if content is None else content, path)
-    checked = check_configuration(content, path)
+    cfg = check_configuration(content, path).get("cfg") or {}
     if finite:
-        check_finite(content, path)
+        _check_finite(content["model"], path)
     identity: Any = (content.get("task_state") or {}).get("fairseq_xl")
-    check_identity(identity, path, dictionary, dictionary_file)
-    model, task = ((checked.get("cfg") or {}).get(section) or {} for section in ("model", "task"))
-    return Checkpoint(content, content["model"], model, task, identity)
+    if not isinstance(identity, dict) or "format" not in identity:
+        raise UserError(f"{path} was not written by fairseq_xl")
+    check_format("checkpoint", identity, path)
+    if missing := REQUIRED.keys() - identity.keys():
+        raise UserError(f"{path} is damaged: its identity lacks {', '.join(sorted(missing))}")
+    check_values(identity, REQUIRED | OPTIONAL, "task_state.fairseq_xl", path)
+    if identity["languages"]:
+        check_languages(identity["languages"], path)
+    if dictionary is not None:
+        check_vocabulary(identity, path, dictionary, dictionary_file)
+    return Checkpoint(path, content, cfg, identity)
+
+
+def _check_finite(state: dict[str, Any], path: object) -> None:
+    """Raises `UserError` for parameters, read from the file `path`, that are not finite numbers."""
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise UserError(f"{path} has {quoted(value)} in {name}, expected a tensor")
+        if value.numel() > 1 and not value.is_floating_point():  # a single integer may be a counter
+            raise UserError(f"{path} has values of {value.dtype} in {name}, expected floating-point numbers")
+        if value.is_floating_point() and not is_finite(value):
+            raise UserError(f"{path} {NOT_FINITE} in {name}: the training that wrote it had diverged")
 
 
 def check_languages(languages: Any, path: object) -> None:
@@ -90,27 +125,19 @@ def check_languages(languages: Any, path: object) -> None:
             raise UserError(f"{path} is damaged: {quoted(language)} is not a language code, such as de or pt-BR")
 
 
-def check_identity(
-    identity: Any, origin: object, dictionary: XLDictionary | None, dictionary_file: Any, trained: str | None = None
+def check_vocabulary(
+    identity: dict[str, Any], origin: object, dictionary: XLDictionary, dictionary_file: Any, trained: str | None = None
 ) -> None:
-    """Raises `UserError` for an identity that is missing, damaged, or of another format, dictionary or sub-words.
+    """Raises `UserError` for the identity of a checkpoint of another dictionary, or other sub-words or tokenizers.
 
     Args:
-        identity: as stored in a checkpoint, or None.
+        identity: that of an opened `Checkpoint`.
         origin: the checkpoint's file, for messages.
-        dictionary: the run's dictionary; None accepts any.
+        dictionary: the run's dictionary.
         dictionary_file: its file, in the data folder whose sub-words are compared.
         trained: DATA of the checkpoint's training, for messages; None if it is not known.
     """
-    if not isinstance(identity, dict) or "format" not in identity:
-        raise UserError(f"{origin} was not written by fairseq_xl")
-    check_format("checkpoint", identity, origin)
-    if missing := REQUIRED.keys() - identity.keys():
-        raise UserError(f"{origin} is damaged: its identity lacks {', '.join(sorted(missing))}")
-    check_values(identity, REQUIRED | OPTIONAL, "task_state.fairseq_xl", origin)
-    if identity["languages"]:
-        check_languages(identity["languages"], origin)
-    if dictionary is not None and identity["dictionary"] != dictionary.digest():
+    if identity["dictionary"] != dictionary.digest():
         folder = f"data folder {trained}, " if trained else ""
         raise UserError(
             f"{origin} was trained with another dictionary ({folder}languages {', '.join(identity['languages'])}) than "
@@ -118,8 +145,7 @@ def check_identity(
             "`python -m preprocess … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for it,"
             " and `fairseq-xl extend-vocabulary` makes a checkpoint for another dictionary"
         )
-    if dictionary is not None:
-        check_encoding(identity["encoding"], origin, Path(dictionary_file).parent)
+    check_encoding(identity["encoding"], origin, Path(dictionary_file).parent)
 
 
 def check_encoding(stored: dict[str, Any], origin: object, folder: Path) -> None:
@@ -174,7 +200,7 @@ def check_data_folder(options: Any, trained: str | None, identity: dict[str, Any
     if identity and file.is_file() and not options.get("language_module"):
         dictionary = XLDictionary.load(file)
         check_dictionary(folder, dictionary)  # first: a damaged folder may be the right one
-        check_identity(identity, path, dictionary, file, trained)
+        check_vocabulary(identity, path, dictionary, file, trained)
 
 
 def dictionary_of(folders: Sequence[Path]) -> XLDictionary:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from fairseq_xl.checkpoints.embedding_files import Vectors
-from fairseq_xl.checkpoints.identity import check_languages, open_checkpoint
+from fairseq_xl.checkpoints.identity import Checkpoint, check_languages, open_checkpoint
 from fairseq_xl.checkpoints.parameter_names import BIAS, LANGUAGES, POSITIONS, TOKENS
 from fairseq_xl.checkpoints.stacks import State
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
@@ -156,15 +156,11 @@ def from_embeddings(module: LanguageModule, vectors: Vectors, dictionary: XLDict
 # --- files -----------------------------------------------------------------------------------------------------
 
 
-def extract(content: Any, path: File) -> LanguageModule:
-    """The language module of a checkpoint, the content of the file `path`.
-
-    Raises `UserError` for a checkpoint of another model, and as `open_checkpoint`.
-    """
-    checkpoint = open_checkpoint(path, content=content, finite=False)
+def extract(checkpoint: Checkpoint) -> LanguageModule:
+    """The language module of a checkpoint; raises `UserError` for one of another model."""
     identity, options = checkpoint.identity, checkpoint.options
     if SPECIAL not in checkpoint.state or not {"language_positions", "adapters"} <= options.keys():
-        raise UserError(f"{path} has no language module: it is not a checkpoint of an xl_monotrans_* model")
+        raise UserError(f"{checkpoint.path} has no language module: it is not a checkpoint of an xl_monotrans_* model")
     positions = bool(options["language_positions"])
     return LanguageModule(
         languages=list(identity["languages"]),
@@ -191,8 +187,10 @@ def read(path: File, language: str | None = None) -> LanguageModule:
             raise UserError(f"{path} has language modules of {', '.join(members)}: choose one with --lang")
         return _member(path, _find(path, members, language))
     content = load_plain(path)
-    is_checkpoint = isinstance(content, dict) and isinstance(content.get("model"), dict)
-    module = extract(content, path) if is_checkpoint else _check(content, path)
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):
+        module = extract(open_checkpoint(path, content=content, finite=False))
+    else:
+        module = _check(content, path)
     if language is not None and language not in module.languages:
         raise UserError(f"--lang {language}: {path} is the language module of {', '.join(module.languages)}")
     return module

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published_models, word_vectors
-from fairseq_xl.checkpoints.identity import check_encoding, check_identity, open_checkpoint
+from fairseq_xl.checkpoints.identity import check_encoding, check_vocabulary, open_checkpoint
 from fairseq_xl.checkpoints.language_matching import has_same_pieces, with_languages
 from fairseq_xl.checkpoints.parameter_names import TOKENS
 from fairseq_xl.checkpoints.stacks import (
@@ -205,9 +205,10 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         identity, weights = checkpoint.identity, checkpoint.state
         tokens = requirements.own_tokens
         matched = tokens and has_same_pieces(identity, dictionary)  # by language; else the dictionaries must be equal
-        check_identity(identity, path, dictionary if tokens and not matched else None, requirements.dictionary_file)
         if matched:
             check_encoding(identity["encoding"], path, requirements.dictionary_file.parent)
+        elif tokens:
+            check_vocabulary(identity, path, dictionary, requirements.dictionary_file)
         check_backbone(path, checkpoint.options, type(model))
         declared = transfer_fields(checkpoint.options.get("_name"))
         options = {name: checkpoint.options.get(name, metadata.get(ABSENT)) for name, metadata in declared.items()}
@@ -232,12 +233,12 @@ def check_fits(
     """Raises `UserError` unless the weights of a whole checkpoint mean the same in a run's model, of `model_class`.
 
     Args:
-        state: the checkpoint, of the file `path`.
+        state: content of the opened checkpoint of the file `path`.
         current: identity of the run.
-        dictionary, dictionary_file: as in `check_identity`.
+        dictionary, dictionary_file: as in `check_vocabulary`.
     """
-    identity: Any = (state.get("task_state") or {}).get("fairseq_xl")
-    check_identity(identity, path, dictionary, dictionary_file)
+    identity = state["task_state"]["fairseq_xl"]
+    check_vocabulary(identity, path, dictionary, dictionary_file)
     check_backbone(path, (state.get("cfg") or {}).get("model") or {}, model_class)
     if identity["heads"] != current["heads"]:
         raise UserError(

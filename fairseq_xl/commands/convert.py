@@ -47,9 +47,10 @@ ARGUMENTS = (
 def main(options: Options) -> None:
     register()
     from fairseq_xl.checkpoints import conversion, published_models
+    from fairseq_xl.checkpoints.identity import open_checkpoint
     from fairseq_xl.inference.published_import import import_model
     from fairseq_xl.inference.task_types import transformers_heads
-    from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, check_checkpoint, found_in, refuse_hub_name
+    from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, found_in, refuse_hub_name
 
     source, output = Path(options.input), Path(options.output)
     if not source.exists():
@@ -75,13 +76,13 @@ def main(options: Options) -> None:
         with new_folder(output) as folder:
             import_model(model, source, folder, languages, codes, options.cased or None)
     else:
-        check_checkpoint(model, source)
+        checkpoint = open_checkpoint(source, content=model, finite=False)
         _refuse(options, IN, f"for published models only, and {source} is not one")
         kind = options.to or KINDS[0]
         transformers_only = ("layout", "no_head", "no_tokenizer")
         unused = {"fairseq": (*transformers_only, "layer", "pooling"), "transformers": ("layer", "pooling")}
         _refuse(options, unused.get(kind, transformers_only), f"not for --to {kind}")
-        trained = str(((model.get("cfg") or {}).get("task") or {}).get("data") or source.parent)
+        trained = str(checkpoint.task.get("data") or source.parent)
         data = first_folder(options.data or found_in(source)[1] or Path(trained.split(os.pathsep)[0]))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")

@@ -6,11 +6,11 @@ from typing import Any
 from fairseq_xl import register
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.embedding_files import read as read_vectors
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.shards import first_folder
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import in_range
-from fairseq_xl.io.checkpoints import load_checkpoint
 
 #: (subcommand, what it does, arguments)
 SUBCOMMANDS = (
@@ -51,7 +51,7 @@ def main(options: Options) -> dict[str, Any] | None:
     """Runs the command. A file is replaced only by another version of its module (`check_replaceable`)."""
     register()
     if options.command == "extract":
-        module = language_modules.extract(load_checkpoint(options.checkpoint), options.checkpoint)
+        module = language_modules.extract(open_checkpoint(options.checkpoint, finite=False))
         language_modules.write(module, options.module)
     elif options.command == "pack":
         language_modules.pack(options.archive, options.modules)
@@ -60,9 +60,9 @@ def main(options: Options) -> dict[str, Any] | None:
     elif options.command == "get":
         language_modules.copy(options.archive, options.language, options.module)
     else:  # the output bias of the module is 0: only the prediction of masked words reads it
-        content = load_checkpoint(options.checkpoint)
-        module = language_modules.extract(content, options.checkpoint)
-        std = content["cfg"]["model"]["init_std"] if options.std is None else options.std
+        checkpoint = open_checkpoint(options.checkpoint, finite=False)
+        module = language_modules.extract(checkpoint)
+        std = checkpoint.options["init_std"] if options.std is None else options.std
         dictionary = XLDictionary.load(first_folder(options.data) / "dict.txt")
         module = language_modules.from_embeddings(module, read_vectors(options.vectors), dictionary, std)
         language_modules.write(module, options.module)

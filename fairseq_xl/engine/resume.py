@@ -14,13 +14,13 @@ from omegaconf import DictConfig
 
 from fairseq_xl.engine import save_dir
 from fairseq_xl.engine.epochs import micro_steps_of
+from fairseq_xl.engine.loading import check_training, naming_misfit
 from fairseq_xl.engine.selection import Selection
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.changed_settings import differs, options_of, other_settings
-from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE, naming_misfit
+from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE
 from fairseq_xl.io.literals import literal
-from fairseq_xl.io.loading import check_training
 from fairseq_xl.io.ranks import broadcast
 
 logger = logging.getLogger(__name__)

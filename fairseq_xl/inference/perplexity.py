@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from fairseq import utils
 
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import UNMARKED, XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.ngrams import MODELS, Model, flat
 from fairseq_xl.inference.model_loading import load_model
-from fairseq_xl.io.checkpoints import load_checkpoint
 
 OBJECTIVE = "clm"
 BATCH_TOKENS = 4096
@@ -25,8 +25,7 @@ def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[st
     `tokens` is the number of predictions, ends of sentences included. Raises `UserError` for a checkpoint without CLM
     and for a language without text.
     """
-    identity = (load_checkpoint(checkpoint).get("task_state") or {}).get("fairseq_xl") or {}
-    trained = identity.get("objectives", "")
+    trained = open_checkpoint(checkpoint, finite=False).identity.get("objectives", "")
     if OBJECTIVE not in trained.split(","):
         raise UserError(f"{checkpoint}: --objectives {OBJECTIVE} is needed; it was trained with {trained or 'none'}")
     model, task = load_model(checkpoint, data, objectives=OBJECTIVE, langs=langs)

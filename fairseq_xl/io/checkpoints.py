@@ -2,14 +2,12 @@
 
 import argparse
 import collections
-import contextlib
 import functools
 import io
 import os
 import re
 import typing
 import zipfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,14 +55,6 @@ def load_plain(path: "str | os.PathLike | BinaryIO", mapped: bool = False) -> An
         raise UserError(f"{os.fspath(path)} cannot be read as a checkpoint: {error.strerror or error}") from error
 
 
-def load_checkpoint(path: "str | os.PathLike | BinaryIO") -> dict:
-    """Reads a fairseq checkpoint as it is in the file: not upgraded, no options overridden.
-
-    Its "model" maps parameter names to tensors on the CPU. Raises `UserError` as `load_plain` and `check_checkpoint`.
-    """
-    return check_checkpoint(load_plain(path), getattr(path, "name", path))
-
-
 def save_checkpoint(state: Any, path: "str | os.PathLike") -> None:
     """Writes plain data and tensors with torch.save, atomically: see `replacing`."""
     with replacing(path) as stream:
@@ -93,17 +83,6 @@ def check_checkpoint(state: Any, name: object) -> dict:
     return state
 
 
-def check_finite(state: dict, path: object) -> None:
-    """Raises `UserError` for a checkpoint, read from the file `path`, with weights that are not finite numbers."""
-    for name, value in state["model"].items():
-        if not isinstance(value, torch.Tensor):
-            raise UserError(f"{path} has {quoted(value)} in {name}, expected a tensor")
-        if value.numel() > 1 and not value.is_floating_point():  # a single integer may be a counter
-            raise UserError(f"{path} has values of {value.dtype} in {name}, expected floating-point numbers")
-        if value.is_floating_point() and not is_finite(value):
-            raise UserError(f"{path} {NOT_FINITE} in {name}: the training that wrote it had diverged")
-
-
 def is_finite(tensor: torch.Tensor) -> bool:
     """Whether all values of a tensor are finite; checks the minimum and maximum, which is faster than `isfinite`."""
     return not tensor.numel() or bool(torch.stack(tensor.aminmax()).isfinite().all())
@@ -124,21 +103,6 @@ def plain_types() -> list[Any]:
     ):
         allowed += [(function, f"numpy.{core}.multiarray.{name}") for core in ("core", "_core")]
     return allowed
-
-
-@contextlib.contextmanager
-def naming_misfit(files: Sequence[str | os.PathLike]) -> Iterator[None]:
-    """Raises `UserError` with the file and the first parameter that does not fit."""
-    try:
-        yield
-    except Exception as error:
-        whole, listed = str(error), str(error.__context__) if error.__context__ else str(error)
-        if isinstance(error, UserError) or not whole.startswith("Error(s) in loading state_dict"):
-            raise
-        message = f"Cannot load model parameters from checkpoint {', '.join(map(str, files))}"
-        first = " ".join([*listed.split("\n"), ""][1].split()).rstrip(". ").split('", "')[0]
-        first = re.sub(r"torch\.Size\(\[(.*?)\]\)", r"(\1)", first)
-        raise UserError(f"{message}: the model of this run is another one ({first or listed})") from error
 
 
 def refuse_hub_name(path: "str | os.PathLike") -> None:

@@ -28,12 +28,12 @@ TABLE = (
     (
         "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
         "path arg_overrides load_on_all_ranks",
-        "fairseq_xl.io.loading:load_checkpoint_to_cpu",
+        "fairseq_xl.engine.loading:load_checkpoint_to_cpu",
     ),
     (
         "fairseq.checkpoint_utils:load_model_ensemble_and_task",
         "filenames arg_overrides task strict suffix num_shards state",
-        "fairseq_xl.io.loading:load_model_ensemble_and_task",
+        "fairseq_xl.engine.loading:load_model_ensemble_and_task",
     ),
     (
         "fairseq.distributed.utils:all_gather_list",

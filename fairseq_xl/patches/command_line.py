@@ -19,7 +19,7 @@ from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, MISSING_LR, check_a
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
 from fairseq_xl.io.changed_settings import options_of
-from fairseq_xl.io.checkpoints import load_checkpoint
+from fairseq_xl.io.checkpoints import check_checkpoint, load_plain
 from fairseq_xl.io.literals import check_literals, literal_type
 from fairseq_xl.io.signals import end_by_exception
 
@@ -41,7 +41,7 @@ def call_main(cfg: DictConfig, main: Callable[..., Any], **kwargs: Any) -> Any:
     check_literals(plain)
     check_arch(*(options_of(cfg, section).get("_name") for section in ("model", "task")))
     if seed := OmegaConf.select(cfg, "ema.ema_seed_model"):
-        load_checkpoint(seed)  # fairseq reads it as torch does
+        check_checkpoint(load_plain(seed), seed)  # fairseq reads it as torch does
     if str(cfg.task._name).startswith(TASKS):
         shorten_console()
         if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train

@@ -157,7 +157,7 @@ class XLTask(FairseqTask):
             raise UserError(f"{self.cfg._name} {GENERATES_NOTHING}")
         return super().build_generator(*args, **options)
 
-    #: `fairseq_xl.io.loading` calls it before it creates the task
+    #: `fairseq_xl.engine.loading` calls it before it creates the task
     check_data_folder = staticmethod(identities.check_data_folder)
 
     def identity(self) -> dict[str, Any]:
@@ -178,10 +178,10 @@ class XLTask(FairseqTask):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks a checkpoint's identity before it is evaluated (generate, validate, interactive, eval-lm)."""
-        path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.io.loading` adds it
-        identity: Any = state_dict.get("fairseq_xl")
-        dictionary = self.dictionary if self.uses_pretrained_tokens else None
-        identities.check_identity(identity, path, dictionary, self.folder() / "dict.txt")
+        path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.engine.loading` adds it
+        identity = state_dict["fairseq_xl"]
+        if self.uses_pretrained_tokens:
+            identities.check_vocabulary(identity, path, self.dictionary, self.folder() / "dict.txt")
         default, value = str(getattr(type(self), "__dataclass").framing), str(self.cfg.framing)
         identities.check_framing(identity["framing"], path, self.loaded_framing, None if value == default else value)
         self.loaded_framing = identity["framing"]

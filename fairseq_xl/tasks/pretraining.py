@@ -234,7 +234,7 @@ class XLPretrainingTask(TrainingTask):
     def override_options(cls, options: Any, overrides: dict[str, Any], identity: dict[str, Any]) -> None:
         """Overrides single options of the checkpoint's objectives by --objective-options of an evaluation.
 
-        `fairseq_xl.io.loading` calls it if the checkpoint's configuration creates the task (fairseq-validate, `load`).
+        `engine.loading` calls it if the checkpoint's configuration creates the task (fairseq-validate, `load`).
         """
         settings, names = overrides.get("objective_options"), overrides.get("objectives")
         if settings is not None or names is not None:
@@ -243,7 +243,7 @@ class XLPretrainingTask(TrainingTask):
     def adopt_options(self, options: Any, identity: dict[str, Any]) -> None:
         """Takes over languages, pairs and options of objectives from the checkpoint, unless the command line has them.
 
-        `fairseq_xl.io.loading` calls it if the command line creates the task (fairseq-eval-lm).
+        `fairseq_xl.engine.loading` calls it if the command line creates the task (fairseq-eval-lm).
         """
         self.cfg.objective_options = merge_options(identity, self.cfg.objective_options, self.cfg.objectives)
         self.cfg.langs = self.cfg.langs or self.cfg.lang or options.get("langs") or options.get("lang")

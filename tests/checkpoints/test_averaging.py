@@ -14,6 +14,14 @@ from fairseq_xl.errors import UserError
 from tests.command_line import cli
 from tests.warm_python import python
 
+IDENTITY = {"format": 1, "task": "XLClassificationTask", "dictionary": "a", "languages": ["en"], "framing": "xl"}
+IDENTITY |= {
+    "encoding": {"model": "a"},
+    "heads": 2,
+    "head": "classification",
+    "type_state": {"labels": ["x", "y"], "num_texts": 1},
+}
+
 
 @pytest.fixture(autouse=True, scope="module")
 def installed():
@@ -37,6 +45,7 @@ def checkpoint(seed, model=None, **more):
         "optimizer_history": [{"num_updates": seed, "lr_scheduler_state": {}}],
         "last_optimizer_state": {"momentum": torch.ones(3)},
         "extra_state": {"train_iterator": {"epoch": seed}, "val_loss": 0.5 * seed},
+        "task_state": {"fairseq_xl": IDENTITY},
         **more,
     }
 
@@ -124,15 +133,6 @@ def test_checkpoints_of_different_models_are_refused(run):
     refusal(run, checkpoint(2, model={**model, "steps": torch.tensor(0.5)}), "steps")
 
 
-IDENTITY = {"format": 1, "task": "XLClassificationTask", "dictionary": "a", "languages": ["en"], "framing": "xl"}
-IDENTITY |= {
-    "encoding": {"model": "a"},
-    "heads": 2,
-    "head": "classification",
-    "type_state": {"labels": ["x", "y"], "num_texts": 1},
-}
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -161,8 +161,9 @@ def test_what_checkpoints_of_one_run_may_differ_in(run, caplog):
 
 def test_runs_that_started_from_other_weights_are_named(run, caplog):
     for number, task in enumerate(({"init_encoder_from": "a.pt"}, {"seed": 2})):
-        torch.save(checkpoint(number, cfg={"task": task, "common": {"seed": 2}}), run / f"{number}.pt")
-    torch.save(checkpoint(2, cfg={"task": {"seed": 2}, "common": {"seed": 2}}), run / "2.pt")
+        cfg = {"task": {"_name": "xl_translation"} | task, "common": {"seed": 2}}
+        torch.save(checkpoint(number, cfg=cfg), run / f"{number}.pt")
+    torch.save(checkpoint(2, cfg=cfg), run / "2.pt")
     averaging.average([str(run / "1.pt"), str(run / "2.pt")])
     assert not caplog.text
     averaging.average([str(run / "0.pt"), str(run / "1.pt")])

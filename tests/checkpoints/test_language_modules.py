@@ -10,6 +10,7 @@ import torch
 
 import fairseq_xl
 from fairseq_xl.checkpoints import language_modules, parameter_names
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.commands.language_module import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
@@ -212,7 +213,7 @@ def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
     monotrans = CHECKPOINT | {"model": {language_modules.SPECIAL: torch.ones(1)}, "cfg": {"model": model}}
     identity = CHECKPOINT["task_state"]["fairseq_xl"] | {"languages": ["../../x"]}
     with pytest.raises(UserError, match="c.pt is damaged: '../../x' is not a language code"):
-        language_modules.extract(monotrans | {"task_state": {"fairseq_xl": identity}}, "c.pt")
+        open_checkpoint("c.pt", content=monotrans | {"task_state": {"fairseq_xl": identity}})
 
 
 def test_special_symbols_come_and_go():

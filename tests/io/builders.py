@@ -2,6 +2,9 @@
 
 import torch
 
+IDENTITY = {"format": 1, "task": "XLTranslationTask", "dictionary": "a", "languages": ["en"], "framing": "xl"}
+IDENTITY |= {"heads": 2, "encoding": {}}
+
 
 def checkpoint(**more):
     return {
@@ -10,6 +13,7 @@ def checkpoint(**more):
         "model": {"weight": torch.arange(4.0)},
         "optimizer_history": [{"num_updates": 3, "lr_scheduler_state": {}}],
         "extra_state": {"train_iterator": {"epoch": 1}},
+        "task_state": {"fairseq_xl": IDENTITY},
         **more,
     }
 

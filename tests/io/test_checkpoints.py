@@ -16,9 +16,10 @@ from fairseq.models.ema.ema import EMA
 from omegaconf import OmegaConf
 
 import fairseq_xl
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import bounds
-from fairseq_xl.io.checkpoints import is_finite, load_checkpoint, load_plain
+from fairseq_xl.io.checkpoints import is_finite, load_plain
 from tests.io.builders import checkpoint, one_sentence
 
 
@@ -63,7 +64,7 @@ READERS = {
     "load_checkpoint_to_cpu": lambda path: checkpoint_utils.load_checkpoint_to_cpu(path),
     "generate": lambda path: checkpoint_utils.load_model_ensemble([path]),
     "ema": lambda path: distributed_utils.call_main(seeded_by(path), read_seed),
-    "load_checkpoint": load_checkpoint,
+    "open_checkpoint": open_checkpoint,
     "load_plain": load_plain,
     "load_plain, mapped": lambda path: load_plain(path, mapped=True),
 }

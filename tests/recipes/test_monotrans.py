@@ -15,12 +15,13 @@ from fairseq_xl.checkpoints.embedding_files import read as read_vectors
 from fairseq_xl.commands import main as fairseq_xl_command
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
+from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
 from recipes import best_seed, experiment, updates
 from recipes.launch import flags, split_warmup_share
+from tests.io.builders import IDENTITY, checkpoint
 from tests.recipes.answers import RANKED, TAGGED, asked
 from tests.recipes.configurations import objectives_of
 from tests.recipes.lohelp_script import write_pairs
@@ -197,7 +198,7 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
     )
     for name, content in (("body", ""), ("dict.txt", "[de] 0\n"), ("valid.de.tsv", "")):
         (tmp_path / name).write_text(content)
-    state = {"model": {}, "optimizer_history": [{}], "task_state": {"fairseq_xl": {"head": "classification"}}}
+    state = checkpoint(task_state={"fairseq_xl": IDENTITY | {"head": "classification"}})
     save_checkpoint(state, str(tmp_path / "classifier"))
     command = f"bash {tmp_path}/monotrans/best-language-module.sh . de body classifier . de 1,2,3"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -208,7 +209,7 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
 
 def test_a_language_module_of_another_body_or_setting_is_refused(nano, made):
     body, classifier = made
-    content = load_checkpoint(body)
+    content = load_plain(body)
     content["model"]["encoder.layers.0.ffn.up.weight"] += 1
     save_checkpoint(content, nano / "another.pt")
     done = run(
@@ -308,7 +309,7 @@ def test_a_language_is_added_to_a_model_of_another_recipe(nano):
     succeed("../xlm/pretrain.sh", nano / "data/en", nano / "xlm", toy, *objective, *ONE, *UPDATE)
     body, files = nano / "xlm/checkpoint_last.pt", nano / "sample/tasks/nc"
     succeed("learn-language-module.sh", nano / "data/de", nano / "xlm-de", body, TOY, *ONE, *form, *objective, *TWO)
-    before, after = (load_checkpoint(path)["model"] for path in (body, nano / "xlm-de/checkpoint_last.pt"))
+    before, after = (load_plain(path)["model"] for path in (body, nano / "xlm-de/checkpoint_last.pt"))
     assert all(
         after[name].equal(value) for name, value in before.items() if not language_modules.in_module(name, False)
     )
@@ -334,7 +335,7 @@ def test_joint_model_of_vocabularies_apart(nano, apart):
     found = json.loads((nano / "pair/scores.json").read_text())
     assert found["languages"].keys() == {"en", "de"}
     before, after = (
-        load_checkpoint(path)["model"][language_modules.TOKENS] for path in (body, nano / "pair/checkpoint_best.pt")
+        load_plain(path)["model"][language_modules.TOKENS] for path in (body, nano / "pair/checkpoint_best.pt")
     )
     changed = (before != after).any(dim=1)
     symbols = XLDictionary.load(apart / "dict.txt").symbols
@@ -364,8 +365,8 @@ def test_mapped_embeddings(nano, monkeypatch, capsys):
     given = [nano / "clwe/checkpoint_last.pt", data / "de", nano / "identical.npz", nano / "clwe-de.pt"]
     fairseq_xl_command(["language-module", "from-embeddings", *map(str, given)])
     vectors = read_vectors(nano / "en.npz")
-    state = load_checkpoint(nano / "clwe/checkpoint_last.pt")["model"]
-    start = load_checkpoint(nano / "clwe/start/checkpoint_last.pt")["model"]
+    state = load_plain(nano / "clwe/checkpoint_last.pt")["model"]
+    start = load_plain(nano / "clwe/start/checkpoint_last.pt")["model"]
     pieces = XLDictionary.load(data / "en/dict.txt").symbols
     rows = state[language_modules.TOKENS][[pieces.index(symbol) for symbol in vectors.symbols]].numpy()
     scale = rows.std() / vectors.rows.std()

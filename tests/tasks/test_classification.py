@@ -13,7 +13,7 @@ from fairseq_xl.commands import score_classification, score_ranking, score_taggi
 from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification_scores as scores
-from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
+from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from fairseq_xl.objectives.classification import Classification
 from fairseq_xl.objectives.predictions import Predictions
 from tests.builders import SPLITS, validation_losses, write_task
@@ -79,7 +79,7 @@ def test_it_learns_and_predicts_every_line(data_bin, task_files, learned, tmp_pa
 
 def test_only_the_command_line_says_where_predictions_go(data_bin, learned, tmp_path):
     """A checkpoint, which may be someone else's, does not."""
-    state = load_checkpoint(learned[1][0] / "checkpoint_best.pt")
+    state = load_plain(learned[1][0] / "checkpoint_best.pt")
     without = {name: value for name, value in state["cfg"]["task"].items() if name != "predictions_to"}
     on_command_line = ["--predictions-to", tmp_path / "named"]
     for stored, named in ({"predictions_to": str(tmp_path / "stored")}, []), ({}, on_command_line):
@@ -122,7 +122,7 @@ def test_a_folder_has_predictions_of_one_checkpoint(data_bin, learned, tmp_path,
     to = ["--predictions-to", tmp_path / "to"]
     for language in ("en", "de"):
         validate(data_bin, best, "--eval-langs", language, *to)
-    state = load_checkpoint(last)
+    state = load_plain(last)
     save_checkpoint(state | {"extra_state": {}}, tmp_path / "other.pt")
     for languages in ("de", "de,fr"):
         with pytest.raises(UserError, match=r"to has predictions of .*checkpoint_best.pt .*, valid.en.tsv among them"):
@@ -150,7 +150,7 @@ def test_models_of_an_ensemble_have_learned_the_same_classes(learned):
 def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):
     """--eval-langs of the command line wins over --valid-langs of the training."""
     folder, _ = learned[1]
-    state = load_checkpoint(folder / "checkpoint_best.pt")
+    state = load_plain(folder / "checkpoint_best.pt")
     state["cfg"]["task"]["valid_langs"] = "en"
     save_checkpoint(state, tmp_path / "english.pt")
     output = validate(data_bin, tmp_path / "english.pt", "--eval-langs", "fr", "--predictions-to", tmp_path / "to")

@@ -11,11 +11,12 @@ import yaml
 
 import fairseq_xl
 from fairseq_xl.checkpoints import language_modules
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.commands.extend_vocabulary import main
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import load_checkpoint
+from fairseq_xl.io.checkpoints import load_plain
 from preprocess import binarize
 from preprocess.pipeline import prepare
 from tests.commands import load, pretraining, run_train
@@ -115,7 +116,7 @@ def test_rows(data_bin, checkpoint, extended):
             torch.testing.assert_close(other[number], one[known].mean(0))
             used += 1
     paths, place = (checkpoint, extended / "checkpoint.pt"), list(before).index(TOKENS)
-    moments = [load_checkpoint(path)["last_optimizer_state"]["state"][place] for path in paths]
+    moments = [load_plain(path)["last_optimizer_state"]["state"][place] for path in paths]
     for key in ("exp_avg", "exp_avg_sq"):
         for number, symbol in enumerate(new.symbols):
             expected = moments[0][key][old.index(symbol)] if symbol in old.symbols else torch.zeros(16)
@@ -187,7 +188,7 @@ def test_a_language_module_stays_with_its_body(data_bin, tmp_path):
     run_train(pretraining(data_bin, tmp_path / "run", "--arch", "xl_monotrans_tiny", *SHORT, objectives="mlm"))
     last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
     main([str(last), "--data", str(data_bin), "--output", str(output), "--langs", "es"])
-    one, other = (language_modules.extract(load_checkpoint(path), path) for path in (last, output / "checkpoint.pt"))
+    one, other = (language_modules.extract(open_checkpoint(path)) for path in (last, output / "checkpoint.pt"))
     assert one.body == other.body and other.languages == ["en", "de", "fr", "es"]
     assert len(other.state[TOKENS]) == len(one.state[TOKENS]) + 1
 

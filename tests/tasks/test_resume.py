@@ -20,7 +20,7 @@ from fairseq_xl.engine import stopping
 from fairseq_xl.engine.metrics import INTERVAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import changed_settings as settings
-from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
+from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from fairseq_xl.tasks.base import XLTask
 from tests.command_line import cli
 from tests.commands import (
@@ -187,7 +187,7 @@ def test_options_of_the_run_replace_those_of_the_checkpoint(data_bin, tmp_path):
     other = cli(weight_decay=0.25, adam_betas="(0.5, 0.6)", best_checkpoint_metric="ppl")
     log = run_train([*line, 2, *other, *cli(lr_scheduler=settings.PLATEAU, lr=0.5)]).log
     assert "--lr [0.5] (was [0.003]; no effect after the warm-up" in log
-    state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+    state = load_plain(tmp_path / "checkpoint_last.pt")
     (group,) = state["last_optimizer_state"]["param_groups"]
     assert (group["weight_decay"], group["betas"], group["lr"]) == (0.25, (0.5, 0.6), 0.003)
     assert state["extra_state"]["best"] == state["extra_state"]["val_loss"]  # not the loss of the first validation
@@ -476,7 +476,7 @@ def test_a_checkpoint_written_before_an_option_existed_is_continued(data_bin, tm
     """Without --position-init in its configuration, which says how weights that are there already began."""
     line = [*pretraining(data_bin, tmp_path, "--updates-per-epoch", UPDATES), *SAVING]
     run_train([*line, "--max-update", 2])
-    state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+    state = load_plain(tmp_path / "checkpoint_last.pt")
     del state["cfg"]["model"]["position_init"]
     save_checkpoint(state, tmp_path / "checkpoint_last.pt")
     output = run_train([*line, "--max-update", 3])

@@ -217,7 +217,7 @@ def test_a_pattern_without_quotes_is_one_sentence(shards, tmp_path):
 
 
 def test_a_checkpoint_names_all_shards(shards, whole):
-    state = fairseq_xl.io.checkpoints.load_checkpoint(whole("pretraining")[0] / "checkpoint_last.pt")
+    state = fairseq_xl.io.checkpoints.load_plain(whole("pretraining")[0] / "checkpoint_last.pt")
     assert state["cfg"]["task"]["data"] == os.pathsep.join(str(shards / str(shard)) for shard in range(SHARDS))
     cfg = configuration(options.get_training_parser(), pretraining(f"{shards}/*", "run")).task
     assert cfg.data == f"{shards}/*"

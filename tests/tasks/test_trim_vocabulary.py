@@ -11,12 +11,13 @@ import yaml
 
 import fairseq_xl
 from fairseq_xl.checkpoints import language_modules, sentencepiece_surgery
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.commands.trim_vocabulary import main
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
-from fairseq_xl.io.checkpoints import load_checkpoint
+from fairseq_xl.io.checkpoints import load_plain
 from preprocess import binarize
 from preprocess.pipeline import prepare
 from preprocess.verification import verify
@@ -146,7 +147,7 @@ def test_sentence_embeddings_are_equal(english, checkpoint, trimmed):
 
 def optimizer_state(path):
     """{parameter: its moments}"""
-    state = load_checkpoint(path)
+    state = load_plain(path)
     return dict(zip(state["model"], state["last_optimizer_state"]["state"].values(), strict=True))
 
 
@@ -227,7 +228,7 @@ def test_a_language_module_stays_with_its_body(english, tmp_path):
     run_train(pretraining(english, tmp_path / "run", "--arch", "xl_monotrans_tiny", *SHORT, objectives="mlm"))
     last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
     main([str(last), "--data", str(english), "--output", str(output)])
-    modules = [language_modules.extract(load_checkpoint(path), path) for path in (last, output / "checkpoint.pt")]
+    modules = [language_modules.extract(open_checkpoint(path)) for path in (last, output / "checkpoint.pt")]
     assert modules[0].body == modules[1].body and modules[0].dictionary != modules[1].dictionary
     text = sentences(["en"], 10, "module")["en"]
     embedders = [Embedder(last, english), Embedder(output / "checkpoint.pt", output)]

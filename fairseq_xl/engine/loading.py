@@ -1,7 +1,9 @@
 """Reads checkpoints for fairseq's commands, and loads their models for evaluation: in place of fairseq's functions."""
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import omegaconf
@@ -10,9 +12,10 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import check_finite, load_checkpoint, naming_misfit, refuse_hub_name
-from fairseq_xl.io.configuration import BUILT, check_configuration, check_size
+from fairseq_xl.io.checkpoints import refuse_hub_name
+from fairseq_xl.io.configuration import BUILT, check_size
 from fairseq_xl.io.literals import literal
 
 #: sections of a training's configuration that its continuation reads
@@ -22,17 +25,16 @@ SECTIONS = (*BUILT, "common", "optimization", "distributed_training")
 def load_checkpoint_to_cpu(
     path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
 ) -> dict[str, Any]:
-    """Reads a checkpoint, whose content is checked, and overrides its options.
-
-    `load_on_all_ranks` has no effect. Raises `UserError` for a file that cannot be read.
-    """
-    state = load_checkpoint(path)
-    check_finite(state, path)
-    state = check_configuration(state, path)
-    if state.get("cfg") is not None:
-        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
-        overwrite_args_by_name(state["cfg"], arg_overrides or {})
+    """Opens a checkpoint, and overrides its options; raises as `open_checkpoint`. `load_on_all_ranks` has no effect."""
+    state = _opened(path)
+    overwrite_args_by_name(state["cfg"], arg_overrides or {})
     return state
+
+
+def _opened(path: str, content: Any = None) -> dict[str, Any]:
+    """The content of a checkpoint with its checked configuration; weights of a given `content` may be anything."""
+    checkpoint = open_checkpoint(path, content=content, finite=content is None)
+    return {**checkpoint.content, "cfg": OmegaConf.create(checkpoint.cfg, flags={"allow_objects": True})}
 
 
 def check_training(state: dict[str, Any], path: str) -> None:
@@ -95,6 +97,21 @@ def load_model_ensemble_and_task(
     return models, cfg, task
 
 
+@contextlib.contextmanager
+def naming_misfit(files: Sequence[str | os.PathLike]) -> Iterator[None]:
+    """Raises `UserError` with the file and the first parameter that does not fit."""
+    try:
+        yield
+    except Exception as error:
+        whole, listed = str(error), str(error.__context__) if error.__context__ else str(error)
+        if isinstance(error, UserError) or not whole.startswith("Error(s) in loading state_dict"):
+            raise
+        message = f"Cannot load model parameters from checkpoint {', '.join(map(str, files))}"
+        first = " ".join([*listed.split("\n"), ""][1].split()).rstrip(". ").split('", "')[0]
+        first = re.sub(r"torch\.Size\(\[(.*?)\]\)", r"(\1)", first)
+        raise UserError(f"{message}: the model of this run is another one ({first or listed})") from error
+
+
 def _read(path: str, task: Any, overrides: dict[str, Any]) -> dict[str, Any]:
     """Reads a checkpoint, overrides its options by those of the evaluation, and adds its path to its state.
 
@@ -118,8 +135,7 @@ def _checked(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> dic
     cfg = state.get("cfg")
     if OmegaConf.is_config(cfg):
         cfg = OmegaConf.to_container(cfg, enum_to_str=True)
-    state = check_configuration({**state, "cfg": cfg}, path)
-    state["cfg"] = OmegaConf.create(state["cfg"] or {}, flags={"allow_objects": True})
+    state = _opened(path, {**state, "cfg": cfg})
     _check_fits(state, path, overrides)
     return state
 

@@ -11,8 +11,7 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.language_identification import Languages, LineSample, describe_sample, other_languages
-from fairseq_xl.io.files import read_json, write_json
-from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.files import FORMATS, read_json, write_json
 from fairseq_xl.io.text import texts_of
 from preprocess.config import Config
 from preprocess.files import Workers, read_blocks, texts_in

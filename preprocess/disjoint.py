@@ -26,9 +26,8 @@ from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, digest
 from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
 from fairseq_xl.data.vocabulary.tokenizers import manifest_tokenizers
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.files import FORMATS, replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
-from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.verification import verify
 from preprocess.vocabulary import reused_symbols
 

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fairseq_xl.data.vocabulary import subwords, tokenizers
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import FORMATS, read_json, write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
-from fairseq_xl.io.format_numbers import FORMATS
 from preprocess import vocabulary
 from preprocess.binarize import encoded_name
 from preprocess.config import Folder, Side, Split

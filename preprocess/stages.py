@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.io import locks
-from fairseq_xl.io.files import read_json, write_json
-from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.files import FORMATS, read_json, write_json
 from fairseq_xl.io.step_records import read_record
 
 logger = logging.getLogger("preprocess")

@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import stored
-from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.files import FORMATS
 from fairseq_xl.io.yaml_files import load
 from preprocess.config import read_config
 from recipes import corpus, settings

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import FORMATS, check_format, read_json, write_json
 from fairseq_xl.io.fingerprints import sha256_of
-from fairseq_xl.io.format_numbers import FORMATS, check_format
 from recipes.entry_point import call
 
 RECORD = "step.json"  # in the folder of a step of an experiment

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import stored
-from fairseq_xl.io.files import read_json
-from fairseq_xl.io.format_numbers import check_format
+from fairseq_xl.io.files import check_format, read_json
 
 ROOT = Path(__file__).parent.parent  # not resolved: corpora/ is beside `recipes`, even if that is a link
 SYSTEMS = ("xlm", "veco")

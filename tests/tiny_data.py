@@ -12,9 +12,8 @@ import random
 import numpy as np
 
 from fairseq_xl.data.corpora.negatives import negatives_file
-from fairseq_xl.io.files import write_json
+from fairseq_xl.io.files import FORMATS, write_json
 from fairseq_xl.io.fingerprints import fingerprint
-from fairseq_xl.io.format_numbers import FORMATS
 
 LANGUAGES = ["de", "en", "fr"]
 PAIRS = ["de-en", "en-fr"]

@@ -18,8 +18,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, refuse_hub_name
-from fairseq_xl.io.files import json_object
-from fairseq_xl.io.format_numbers import check_format
+from fairseq_xl.io.files import check_format, json_object
 from fairseq_xl.io.options import option_name
 
 Description = dict[str, Any]

@@ -5,6 +5,7 @@ It has the format, the task, a hash of the dictionary, the languages, the framin
 """
 
 import enum
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +21,17 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.data.vocabulary.subwords import FILES
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.checkpoints import NOT_FINITE, check_checkpoint, is_finite, load_plain
+from fairseq_xl.io.checkpoints import (
+    CHECKPOINTS,
+    DICTIONARY,
+    NOT_FINITE,
+    check_checkpoint,
+    is_finite,
+    load_plain,
+    refuse_hub_name,
+)
 from fairseq_xl.io.configuration import check_configuration, check_values
-from fairseq_xl.io.format_numbers import check_format
+from fairseq_xl.io.files import check_format
 
 #: keys of every identity beside "format", with their types
 REQUIRED = {
@@ -231,3 +240,23 @@ def check_dictionary(folder: Path, dictionary: XLDictionary) -> None:
             if symbols != dictionary.symbols[: len(symbols)]:
                 text = beside.parent.name
                 raise UserError(f"{file} is not the dictionary that the text of {text} was binarized with: {beside}")
+
+
+def found_in(path: str | os.PathLike) -> tuple[Path, Path | None]:
+    """The checkpoint that a path names, and its data folder if it is known without the checkpoint.
+
+    A folder has the checkpoint, one of `CHECKPOINTS`. Its folder is its data folder if it has dict.txt. Raises
+    `UserError` for a folder without a checkpoint.
+    """
+    checkpoint = Path(path)
+    if not checkpoint.exists():
+        refuse_hub_name(path)
+    if checkpoint.is_dir():
+        candidates = (checkpoint / name for name in CHECKPOINTS if (checkpoint / name).is_file())
+        checkpoint = next(candidates, checkpoint)
+        if checkpoint.is_dir():
+            raise UserError(
+                f"{checkpoint}: expected a folder with {' or '.join(CHECKPOINTS)}, found none of them (`fairseq-xl "
+                "convert` makes one of a published model)"
+            )
+    return checkpoint, checkpoint.parent if (checkpoint.parent / DICTIONARY).is_file() else None

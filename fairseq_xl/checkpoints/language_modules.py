@@ -30,8 +30,7 @@ from fairseq_xl.checkpoints.stacks import State
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
-from fairseq_xl.io.files import File, is_whole_file, replacing
-from fairseq_xl.io.format_numbers import FORMATS, check_format
+from fairseq_xl.io.files import FORMATS, File, check_format, is_whole_file, replacing
 
 logger = logging.getLogger(__name__)
 

@@ -47,10 +47,10 @@ ARGUMENTS = (
 def main(options: Options) -> None:
     register()
     from fairseq_xl.checkpoints import conversion, published_models
-    from fairseq_xl.checkpoints.identity import open_checkpoint
+    from fairseq_xl.checkpoints.identity import found_in, open_checkpoint
     from fairseq_xl.inference.published_import import import_model
     from fairseq_xl.inference.task_types import transformers_heads
-    from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, found_in, refuse_hub_name
+    from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, refuse_hub_name
 
     source, output = Path(options.input), Path(options.output)
     if not source.exists():

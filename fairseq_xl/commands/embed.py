@@ -11,12 +11,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.commands import DATA_OF_CHECKPOINT, ENCODER, FP16, MODULE, Options, argument, command, layer_and_pooling
 from fairseq_xl.errors import positive_integer
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.inference.embedder import BATCH_TOKENS, embedder_of
 from fairseq_xl.io.arrays import growing_matrix
-from fairseq_xl.io.checkpoints import found_in
 from fairseq_xl.io.lines import read_buffers
 
 BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched

@@ -18,6 +18,7 @@ from pathlib import Path
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from fairseq_xl import register
+from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.checkpoints.initial_rows import initial_rows
 from fairseq_xl.checkpoints.sentencepiece_extension import extend
 from fairseq_xl.checkpoints.sentencepiece_surgery import ordinary_pieces, processor, read_model, verbatim
@@ -40,10 +41,9 @@ from fairseq_xl.data.vocabulary.subwords import (
 from fairseq_xl.data.vocabulary.tokenizers import manifest_tokenizers
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io import bounds
-from fairseq_xl.io.checkpoints import DICTIONARY, found_in, save_checkpoint
-from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.checkpoints import DICTIONARY, save_checkpoint
+from fairseq_xl.io.files import FORMATS, replacing, write_json
 from fairseq_xl.io.folders import new_folder
-from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import text_of_line
 

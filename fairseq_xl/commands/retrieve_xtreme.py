@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, Options, argument, command, layer_and_pooling
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write_predictions
 from fairseq_xl.evaluation.xtreme import LANGUAGES
 from fairseq_xl.inference.embedder import Embedders
-from fairseq_xl.io.checkpoints import found_in
 from fairseq_xl.mining.bitext_mining import (
     Pair,
     Sentences,

@@ -15,6 +15,7 @@ import numpy as np
 
 from fairseq_xl import register
 from fairseq_xl.checkpoints.cut_subwords import cut_subwords, texts_of, used_symbols
+from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.checkpoints.vocabulary_surgery import Rows, change_vocabulary, read_checkpoint
 from fairseq_xl.commands import Options, argument, command, several
 from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
@@ -25,7 +26,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dict
 from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, in_folder, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import DICTIONARY, found_in, save_checkpoint
+from fairseq_xl.io.checkpoints import DICTIONARY, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.folders import new_folder

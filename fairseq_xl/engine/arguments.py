@@ -15,8 +15,7 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, PRECISIONS, check_arch, is_ours
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
 from fairseq_xl.io import bounds
-from fairseq_xl.io.literals import check_literals, literal
-from fairseq_xl.io.options import option_name
+from fairseq_xl.io.options import check_literals, literal, option_name
 from fairseq_xl.optimizers.float32_state import parse_betas
 
 TASKS = "xl_"  # prefix of the names of this package's tasks

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from fairseq_xl.checkpoints.transfer import Pretrained, Report, Requirements, initialize
-from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.engine.save_dir import choose_checkpoint
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.options import option
+from fairseq_xl.io.options import option, run_config
 
 logger = logging.getLogger(__name__)
 

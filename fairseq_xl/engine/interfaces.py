@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fairseq.data import iterators
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
 from fairseq_xl.engine.metrics import Metrics
-from fairseq_xl.io.inputs import Inputs
+from fairseq_xl.io.fingerprints import Inputs
 
 #: a batch, as the task's data set collates it; None or empty where a rank has none
 Sample = Any
@@ -42,14 +42,3 @@ class Task(Protocol):
     def train_step(
         self, sample: Sample, model: nn.Module, criterion: nn.Module, optimizer: Any, update_num: int, ignore_grad: bool
     ) -> tuple[Any, Any, Logged]: ...
-
-
-def run_config(cfg: Any) -> Any:
-    """The run's configuration, whose section `task` is `cfg`; None for a task created without a command."""
-    return cfg._get_parent() if OmegaConf.is_config(cfg) else None
-
-
-def run_option(cfg: Any, name: str, default: Any) -> Any:
-    """An option of the run's configuration, such as ``criterion.label_smoothing``; the default without a run."""
-    run = run_config(cfg)
-    return default if run is None else OmegaConf.select(run, name, default=default)

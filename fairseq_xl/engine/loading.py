@@ -16,7 +16,7 @@ from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import refuse_hub_name
 from fairseq_xl.io.configuration import BUILT, check_size
-from fairseq_xl.io.literals import literal
+from fairseq_xl.io.options import literal
 
 #: sections of a training's configuration that its continuation reads
 SECTIONS = (*BUILT, "common", "optimization", "distributed_training")

@@ -20,7 +20,7 @@ from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.changed_settings import differs, options_of, other_settings
 from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE
-from fairseq_xl.io.literals import literal
+from fairseq_xl.io.options import literal
 from fairseq_xl.io.ranks import broadcast
 
 logger = logging.getLogger(__name__)

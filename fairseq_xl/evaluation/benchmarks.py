@@ -19,8 +19,7 @@ from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.prediction_folders import check_predictions, write_predictions
 from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.io.files import parsed_json, replacing
-from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.files import FORMATS, parsed_json, replacing
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.io.versions import version

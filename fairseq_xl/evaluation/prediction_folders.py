@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.files import json_object, replacing, write_json
+from fairseq_xl.io.files import FORMATS, check_format, json_object, replacing, write_json
 from fairseq_xl.io.fingerprints import sha256_of
-from fairseq_xl.io.format_numbers import FORMATS, check_format
 
 NOTE = "predictions.json"
 

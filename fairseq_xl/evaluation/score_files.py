@@ -9,8 +9,7 @@ from fairseq_xl.evaluation import xglue, xtreme
 from fairseq_xl.evaluation.benchmarks import Task
 from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.io.bounds import LARGEST
-from fairseq_xl.io.files import parsed_json
-from fairseq_xl.io.format_numbers import check_format
+from fairseq_xl.io.files import check_format, parsed_json
 from fairseq_xl.io.lines import read_lines
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (xglue.BENCHMARK, xtreme.BENCHMARK)}

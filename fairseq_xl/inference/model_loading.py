@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl import register
+from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import found_in
 
 
 def load_model(checkpoint: str | Path, data: str | Path | None = None, **options: Any) -> tuple[Any, Any]:

@@ -23,7 +23,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.literals import EVALUATED, literal
+from fairseq_xl.io.options import EVALUATED, literal
 
 #: sections of the configuration that fairseq builds an object from -> (registry of classes, registry of dataclasses)
 BUILT = {

@@ -1,4 +1,8 @@
-"""Atomic writing of files, and JSON. Imports neither torch nor fairseq."""
+"""Atomic writing of files, JSON, and format numbers. Imports neither torch nor fairseq.
+
+The format number of a file that this package writes and reads again is its entry ``format``. Each change of how a kind
+of file is read increases the number of that kind.
+"""
 
 import contextlib
 import errno
@@ -8,7 +12,7 @@ import os
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from fairseq_xl.errors import UserError, quoted
@@ -24,6 +28,20 @@ NO_PLACE |= {errno.ENAMETOOLONG}
 END, END_BYTES = b"PK\x05\x06", 22
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which no encoding of text has
 File = str | os.PathLike[str]
+#: kind of file -> what to do with one of another format
+REMEDIES = {
+    "checkpoint": "train the model again, or convert the published one again with `fairseq-xl convert`",
+    "language module": "extract it again with `fairseq-xl language-module extract`",
+    "ONNX export": "export the model again with `fairseq-xl export-onnx`",
+    "data folder": "write the folder again with the command that wrote it, `python -m preprocess` for text",
+    "corpus": "run the same `python -m preprocess.readers…` again",
+    "note of added files": "remove it, and run the same `fairseq-xl back-translate` or `mine-negatives` again",
+    "note of predictions": "remove it with its predictions, and predict again",
+    "partial results": "remove the folder: the command begins anew",
+    "score file": "score the predictions again with `fairseq-xl score`",
+    "record of settings": "remove the folder or name another one",
+}
+FORMATS = dict.fromkeys(REMEDIES, 1)
 
 
 @contextlib.contextmanager
@@ -182,3 +200,13 @@ def is_whole_file(archive: zipfile.ZipFile) -> bool:
     stream.seek(position)
     first = min((part.header_offset for part in archive.infolist()), default=0)
     return end.startswith(END) and end.endswith(b"\0\0") and first == 0
+
+
+def check_format(kind: str, content: Mapping[str, Any], path: object) -> None:
+    """Raises `UserError` unless the content of a file, or its part with the number, has the format of its kind."""
+    number = content.get("format")
+    if number != FORMATS[kind]:
+        raise UserError(
+            f"{path}: {kind} of format {quoted(number)}, this version of fairseq_xl reads format {FORMATS[kind]}: "
+            f"{REMEDIES[kind]}"
+        )

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import quoted
-from fairseq_xl.io.files import read_json, write_json
-from fairseq_xl.io.format_numbers import FORMATS, check_format
+from fairseq_xl.io.files import FORMATS, check_format, read_json, write_json
 
 
 def difference(before: Any, now: Any, name: str = "") -> str:

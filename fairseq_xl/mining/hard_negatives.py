@@ -39,9 +39,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import batches
 from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.arrays import read_arrays, write_arrays
-from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.files import FORMATS, replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint
-from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.step_records import begin_parts, difference
 from fairseq_xl.io.temporary_arrays import full
 from fairseq_xl.mining.disk_index import PROBES, disk_index, search_parameters

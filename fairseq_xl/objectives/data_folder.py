@@ -16,8 +16,7 @@ from fairseq_xl.data.store.shards import folder_of_epoch
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.io.fingerprints import binarized_fingerprint
-from fairseq_xl.io.inputs import Inputs
+from fairseq_xl.io.fingerprints import Inputs, binarized_fingerprint
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from fairseq.optim import FairseqOptimizer
 from torch import Tensor
 
 from fairseq_xl.errors import UserError, check_ranges
-from fairseq_xl.io.literals import literal
+from fairseq_xl.io.options import literal
 
 #: elements per chunk of an update with temporary copies (128 MiB in float32)
 CHUNK = 2**25

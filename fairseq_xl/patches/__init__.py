@@ -43,7 +43,7 @@ TABLE = (
     (
         "fairseq.data.fasta_dataset:FastaDataset._build_index",
         "self path",
-        "fairseq_xl.io.literals:refuse_fasta",
+        "fairseq_xl.io.options:refuse_fasta",
     ),
     (
         "fairseq.logging.progress_bar:BaseProgressBar._format_stats",

@@ -20,7 +20,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
 from fairseq_xl.io.changed_settings import options_of
 from fairseq_xl.io.checkpoints import check_checkpoint, load_plain
-from fairseq_xl.io.literals import check_literals, literal_type
+from fairseq_xl.io.options import check_literals, literal_type
 from fairseq_xl.io.signals import end_by_exception
 
 _call_main = distributed_utils.call_main

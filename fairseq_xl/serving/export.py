@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.files import FORMATS
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.serving.graphs import Axes, EncoderGraph, Graph, SourceGraph, StepGraph, only_objective

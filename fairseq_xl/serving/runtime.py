@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import json_object
-from fairseq_xl.io.format_numbers import check_format
+from fairseq_xl.io.files import check_format, json_object
 
 DESCRIPTION = "model.json"
 INT8 = ".int8"  # in the names of files with 8-bit weights, before .onnx

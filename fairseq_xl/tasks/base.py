@@ -20,14 +20,13 @@ from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.store.shards import data_folders, folder_of_epoch
 from fairseq_xl.data.vocabulary.encoding import check_files, encoding_of
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.engine.interfaces import run_config, run_option
 from fairseq_xl.engine.log import log_batches, ordered
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.engine.option_checks import check_command
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_ranges
-from fairseq_xl.io.format_numbers import FORMATS
-from fairseq_xl.io.inputs import Inputs
-from fairseq_xl.io.options import AUTO, number_of_updates, option
+from fairseq_xl.io.files import FORMATS
+from fairseq_xl.io.fingerprints import Inputs
+from fairseq_xl.io.options import AUTO, number_of_updates, option, run_config, run_option
 from fairseq_xl.models.architectures import check_architecture
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.stack import set_up_stacks

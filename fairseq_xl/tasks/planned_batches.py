@@ -26,12 +26,11 @@ from fairseq_xl.data.plan.passes import ObjectivePass, PassPlan
 from fairseq_xl.data.store.shards import folder_of_epoch
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine.epochs import Epochs, Plan
-from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.engine.selection import check_selection
 from fairseq_xl.engine.waiting import log_padding_and_waiting
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.inputs import Inputs
-from fairseq_xl.io.options import AUTO
+from fairseq_xl.io.fingerprints import Inputs
+from fairseq_xl.io.options import AUTO, run_config
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.data_folder import DataFolder, open_other_shards
 from fairseq_xl.objectives.task_file_objectives import FilesObjective

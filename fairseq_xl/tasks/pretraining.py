@@ -12,10 +12,9 @@ from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.corpora.mixed_corpus import MIXED
 from fairseq_xl.data.plan.epoch_plan import SCHEDULES, check_cycle
 from fairseq_xl.engine.initial_weights import needs_initial_weights, transfer_weights
-from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, merge_objective_options
-from fairseq_xl.io.options import AUTO, UPDATES, option
+from fairseq_xl.io.options import AUTO, UPDATES, option, run_config
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.task_language_module import matching_parameters
 from fairseq_xl.objectives import build_objectives, settings_as_text

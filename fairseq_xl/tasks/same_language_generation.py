@@ -6,9 +6,8 @@ from typing import Any, Optional
 from fairseq.tasks import register_task
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.engine.interfaces import run_option
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.options import option, option_name
+from fairseq_xl.io.options import option, option_name, run_option
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives.corrupted_lines import DenoisedGeneration
 from fairseq_xl.objectives.generation import Generation

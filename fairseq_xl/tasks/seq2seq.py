@@ -20,10 +20,9 @@ from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine.epochs import Epochs
 from fairseq_xl.engine.initial_weights import InitialWeightsConfig, initial_weights, transfer_initial_weights
-from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
-from fairseq_xl.io.options import option, option_name
+from fairseq_xl.io.options import option, option_name, run_config
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.generation_options import check_generation, check_run

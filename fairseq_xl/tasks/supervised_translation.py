@@ -6,10 +6,9 @@ from typing import Any, Optional
 from fairseq.tasks import register_task
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.engine.interfaces import run_config, run_option
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
-from fairseq_xl.io.options import option
+from fairseq_xl.io.options import option, run_config, run_option
 from fairseq_xl.objectives.data_folder import PAIR
 from fairseq_xl.objectives.objective_options import config_of
 from fairseq_xl.objectives.translation import DirectionOptions, Translation

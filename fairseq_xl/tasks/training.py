@@ -9,11 +9,10 @@ from omegaconf import OmegaConf
 from fairseq_xl.checkpoints.transfer import Pretrained
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine.epochs import Epochs
-from fairseq_xl.engine.interfaces import run_config, run_option
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.prediction_folders import Origin
-from fairseq_xl.io.options import option
+from fairseq_xl.io.options import option, run_config, run_option
 from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 from fairseq_xl.objectives.labelled import LabelledObjective
 from fairseq_xl.objectives.log_values import sums_by_objective

@@ -12,9 +12,8 @@ from fairseq.tasks import register_task
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine.initial_weights import InitialWeightsConfig, initial_weights, transfer_initial_weights
-from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.options import option
+from fairseq_xl.io.options import option, run_config
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.data_folder import DataFolder

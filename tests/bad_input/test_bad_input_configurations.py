@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from fairseq_xl.commands import language_module, mine_negatives
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
-from fairseq_xl.io.literals import check_literals
+from fairseq_xl.io.options import check_literals
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from tests.bad_input.builders import MakesFolder
 from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, fails, line_of

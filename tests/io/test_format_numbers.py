@@ -11,7 +11,7 @@ from fairseq_xl.data.store.manifest import read_manifest, read_note
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import prediction_folders
 from fairseq_xl.evaluation.score_files import read_score_file
-from fairseq_xl.io.format_numbers import FORMATS, REMEDIES
+from fairseq_xl.io.files import FORMATS, REMEDIES
 from fairseq_xl.io.step_records import begin_parts
 from fairseq_xl.serving.runtime import Exported
 from recipes import settings

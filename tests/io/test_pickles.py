@@ -12,8 +12,7 @@ import torch
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import bounds
-from fairseq_xl.io.checkpoints import load_plain
-from fairseq_xl.io.pickles import check_pickle
+from fairseq_xl.io.checkpoints import check_pickle, load_plain
 
 # (), then a pair of the last value twice, and so on
 DOUBLED = b")q\x00" + b"h\x00h\x00\x86q\x00" * 60

@@ -9,7 +9,7 @@ import pytest
 
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.inputs import Inputs
+from fairseq_xl.io.fingerprints import Inputs
 from fairseq_xl.objectives.generation import Generation, GenerationConfig
 from fairseq_xl.objectives.task_file_objectives import check_files_exist
 

@@ -19,7 +19,7 @@ from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
-from fairseq_xl.io.inputs import Inputs
+from fairseq_xl.io.fingerprints import Inputs
 from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.translation import Translation, TranslationConfig, _shares
 from fairseq_xl.objectives.translation_scores import TranslationScorer

@@ -15,8 +15,7 @@ from fairseq_xl.data.vocabulary.special_symbols import MASK
 from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, Kind, in_folder
 from fairseq_xl.data.vocabulary.wordpiece import SPECIAL as BERT_SPECIAL
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import json_object, write_json
-from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.files import FORMATS, json_object, write_json
 
 logger = logging.getLogger(__name__)
 

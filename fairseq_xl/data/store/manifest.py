@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, read_whole
+from fairseq_xl.io.files import check_format, read_json, read_whole
 from fairseq_xl.io.fingerprints import sampled
-from fairseq_xl.io.format_numbers import check_format
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from torch import nn
 
 import fairseq_xl
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.literals import EVALUATED, EVALUATING_TASK, check_literals, literal, literal_type
+from fairseq_xl.io.options import EVALUATED, EVALUATING_TASK, check_literals, literal, literal_type
 
 fairseq_xl.register()
 

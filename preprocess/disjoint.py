@@ -20,14 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.store.manifest import read_manifest
+from fairseq_xl.data.store.manifest import manifest_tokenizers, read_manifest
 from fairseq_xl.data.store.renumbering import renumber
-from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, digest
+from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
-from fairseq_xl.data.vocabulary.tokenizers import manifest_tokenizers
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import FORMATS, replacing, write_json
-from fairseq_xl.io.fingerprints import fingerprint, sha256_of
+from fairseq_xl.io.fingerprints import fingerprint, sha256_of, symbols_digest
 from preprocess.verification import verify
 from preprocess.vocabulary import reused_symbols
 
@@ -116,7 +115,7 @@ def join(output: Path, folders: list[Path]) -> None:
             fingerprints[f"{language}/{name}"] = fingerprint(output / language / name)
     with replacing(output / "dict.txt", make_folder=True) as file:
         file.write("".join(f"{symbol} {count}\n" for symbol, count in lines).encode("utf-8"))
-    dictionary = {"symbols": len(symbols), "sha256": digest(symbols)}
+    dictionary = {"symbols": len(symbols), "sha256": symbols_digest(symbols)}
     config = {"languages": languages} | ({"tokenizer": tokenizers} if tokenizers else {})
     parts = {language: sha256_of(folder / "dict.txt") for language, folder in zip(languages, folders)}
     fingerprints["dict.txt"] = fingerprint(output / "dict.txt")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_xl.data.store.manifest import notes, read_manifest, writer
-from fairseq_xl.data.store.shards import check_shard
+from fairseq_xl.data.store.manifest import check_shard, notes, read_manifest, writer
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.fingerprints import blocks
 

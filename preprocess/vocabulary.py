@@ -12,11 +12,11 @@ import sentencepiece
 from fairseq_xl.checkpoints.sentencepiece_surgery import with_rounded_scores
 from fairseq_xl.data.corpora.sampling import smoothed_shares
 from fairseq_xl.data.vocabulary import tokenizers
-from fairseq_xl.data.vocabulary.encoding import OTHER_SYMBOLS, PADDING, other_symbols
-from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, SPECIAL, digest, language_symbols
-from fairseq_xl.data.vocabulary.subwords import Source, Subwords
+from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, SPECIAL, language_symbols
+from fairseq_xl.data.vocabulary.subwords import OTHER_SYMBOLS, PADDING, Source, Subwords, other_symbols
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import read_whole, replacing
+from fairseq_xl.io.fingerprints import symbols_digest
 from preprocess.config import Config, Vocabulary
 from preprocess.files import texts_in
 
@@ -248,4 +248,4 @@ def write_dictionary(symbols: list[str], counts: dict[str, int], path: Path) -> 
         for symbol in symbols:
             file.write(f"{symbol} {counts.get(symbol, 0)}\n".encode())
     names = [*SPECIAL, *symbols]
-    return {"symbols": len(names), "sha256": digest(names)}
+    return {"symbols": len(names), "sha256": symbols_digest(names)}

@@ -12,8 +12,7 @@ from fairseq_xl.checkpoints.layouts.published_files import CONFIG, has_weights
 from fairseq_xl.checkpoints.layouts.weight_checks import check_tables
 from fairseq_xl.checkpoints.parameter_names import POSITIONS, TOKENS
 from fairseq_xl.checkpoints.stacks import count_layers
-from fairseq_xl.data.store.manifest import read_manifest
-from fairseq_xl.data.store.shards import data_folders
+from fairseq_xl.data.store.manifest import data_folders, read_manifest
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError

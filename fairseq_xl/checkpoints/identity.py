@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.data.framing import FRAMINGS
-from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
-from fairseq_xl.data.store.shards import data_folders
-from fairseq_xl.data.vocabulary.encoding import TOKENIZER, encoding_of
+from fairseq_xl.data.store.manifest import check_fingerprint, data_folders, read_manifest
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
-from fairseq_xl.data.vocabulary.subwords import FILES
+from fairseq_xl.data.vocabulary.subwords import FILES, TOKENIZER, encoding_of
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import (
     CHECKPOINTS,

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints.parameter_names import OF_LANGUAGES, OF_SYMBOLS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.data.vocabulary.special_symbols import digest, language_symbols
+from fairseq_xl.data.vocabulary.special_symbols import language_symbols
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.fingerprints import symbols_digest
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 def has_same_pieces(identity: dict[str, Any], dictionary: XLDictionary) -> bool:
     """Whether the dictionary of a checkpoint with this identity has the pieces of a run's `dictionary`."""
     pieces = dictionary.symbols[: dictionary.first_language]
-    return identity["dictionary"] == digest([*pieces, *language_symbols(identity["languages"])])
+    return identity["dictionary"] == symbols_digest([*pieces, *language_symbols(identity["languages"])])
 
 
 def with_languages(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fairseq_xl import register
 from fairseq_xl.commands import DATA_OF_CHECKPOINT, MODULE, Options, argument, command, flag, parser_of
-from fairseq_xl.data.store.shards import first_folder
+from fairseq_xl.data.store.manifest import first_folder
 from fairseq_xl.errors import UserError, language_codes, natural_number
 from fairseq_xl.io.folders import new_folder
 

@@ -24,21 +24,20 @@ from fairseq_xl.checkpoints.sentencepiece_extension import extend
 from fairseq_xl.checkpoints.sentencepiece_surgery import ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, read_checkpoint
 from fairseq_xl.commands import Options, argument, command
-from fairseq_xl.data.store.manifest import read_manifest
-from fairseq_xl.data.store.shards import first_folder
-from fairseq_xl.data.vocabulary.encoding import check_pieces, encoding_of
+from fairseq_xl.data.store.manifest import first_folder, manifest_tokenizers, read_manifest
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.data.vocabulary.subwords import (
     FILES,
     MANIFEST,
     OPTIONS,
+    check_pieces,
+    encoding_of,
     in_folder,
     open_model,
     open_subwords,
     vocabulary_kind,
 )
-from fairseq_xl.data.vocabulary.tokenizers import manifest_tokenizers
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import DICTIONARY, save_checkpoint

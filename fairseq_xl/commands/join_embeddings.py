@@ -12,7 +12,7 @@ import numpy as np
 from fairseq_xl.checkpoints.embedding_files import Vectors, read, space_of, write
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.corpora.token_stream import piece_counts
-from fairseq_xl.data.store.shards import one_folder
+from fairseq_xl.data.store.manifest import one_folder
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 

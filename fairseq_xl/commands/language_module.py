@@ -8,7 +8,7 @@ from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.embedding_files import read as read_vectors
 from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.commands import Options, argument, command
-from fairseq_xl.data.store.shards import first_folder
+from fairseq_xl.data.store.manifest import first_folder
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import in_range
 

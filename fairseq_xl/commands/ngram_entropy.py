@@ -11,7 +11,7 @@ import numpy as np
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.noise.masking import choose_positions
 from fairseq_xl.data.store.binarized_text import open_text
-from fairseq_xl.data.store.shards import one_folder
+from fairseq_xl.data.store.manifest import one_folder
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, in_range, names_of, positive_integer
 from fairseq_xl.evaluation.ngrams import bits, flat

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.commands import Options, argument, command
-from fairseq_xl.data.store.shards import one_folder
+from fairseq_xl.data.store.manifest import one_folder
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.versions import version
 

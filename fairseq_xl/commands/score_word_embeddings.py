@@ -14,7 +14,7 @@ import numpy as np
 
 from fairseq_xl import register
 from fairseq_xl.commands import DATA, Options, argument, command
-from fairseq_xl.data.store.shards import first_folder
+from fairseq_xl.data.store.manifest import first_folder
 from fairseq_xl.errors import UserError, language_pair, named_values
 from fairseq_xl.evaluation.word_embeddings import (
     dictionary_scores,

@@ -7,7 +7,7 @@ import numpy as np
 from fairseq_xl.checkpoints.embedding_files import Vectors, space_of, write
 from fairseq_xl.commands import BEAM_SIZE, Options, argument, command
 from fairseq_xl.data.store.binarized_text import open_text
-from fairseq_xl.data.store.shards import one_folder
+from fairseq_xl.data.store.manifest import one_folder
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.embeddings.mapping import normalize
 from fairseq_xl.embeddings.skipgram_training import Sentences, train

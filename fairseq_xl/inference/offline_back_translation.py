@@ -22,7 +22,7 @@ from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.store.binarized_text import write_items
-from fairseq_xl.data.store.shards import one_folder
+from fairseq_xl.data.store.manifest import one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import read_arrays, write_arrays
 from fairseq_xl.io.files import FORMATS, write_json

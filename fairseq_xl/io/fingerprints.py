@@ -6,7 +6,7 @@ Files are named without the path of their data folder or folder of task files, w
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +129,8 @@ class Inputs:
             old != new and UNKNOWN not in (old, new) for old, new in zip(before.split(), current.split(), strict=True)
         ):
             raise UserError(f"{path} is not the file that {self._origin} was trained with: {REMEDY}")
+
+
+def symbols_digest(symbols: Iterable[str]) -> str:
+    """SHA-256 over the symbols of a vocabulary in order: two vocabularies agree if and only if it does."""
+    return hashlib.sha256("\n".join(symbols).encode("utf-8")).hexdigest()

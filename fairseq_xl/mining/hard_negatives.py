@@ -31,10 +31,9 @@ from fairseq_xl.data.corpora.negatives import (
 )
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.data.store.binarized_text import Text, is_begun
+from fairseq_xl.data.store.binarized_text import Text
 from fairseq_xl.data.store.cached_tables import Blocks, table
-from fairseq_xl.data.store.manifest import read_note
-from fairseq_xl.data.store.shards import data_folders
+from fairseq_xl.data.store.manifest import data_folders, is_begun, read_note
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import batches
 from fairseq_xl.inference.model_loading import load_model

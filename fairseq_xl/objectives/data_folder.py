@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.data.corpora.base import Corpus
-from fairseq_xl.data.store.binarized_text import files_of, is_begun
-from fairseq_xl.data.store.manifest import stored_fingerprint
-from fairseq_xl.data.store.shards import folder_of_epoch
+from fairseq_xl.data.store.manifest import files_of, folder_of_epoch, is_begun, stored_fingerprint
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, names_of

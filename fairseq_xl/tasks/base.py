@@ -17,9 +17,9 @@ from fairseq_xl.checkpoints.transfer import Pretrained, check_fits
 from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
 from fairseq_xl.data.framing import FRAMINGS, Framing
-from fairseq_xl.data.store.shards import data_folders, folder_of_epoch
-from fairseq_xl.data.vocabulary.encoding import check_files, encoding_of
+from fairseq_xl.data.store.manifest import data_folders, folder_of_epoch
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.subwords import check_files, encoding_of
 from fairseq_xl.engine.log import log_batches, ordered
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.engine.option_checks import check_command

@@ -23,7 +23,7 @@ from fairseq_xl.data.plan.epoch_plan import (
     validation_plan,
 )
 from fairseq_xl.data.plan.passes import ObjectivePass, PassPlan
-from fairseq_xl.data.store.shards import folder_of_epoch
+from fairseq_xl.data.store.manifest import folder_of_epoch
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine.epochs import Epochs, Plan
 from fairseq_xl.engine.selection import check_selection

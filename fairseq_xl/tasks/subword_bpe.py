@@ -10,10 +10,16 @@ from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import OmegaConf
 
-from fairseq_xl.data.vocabulary.encoding import check_pieces
 from fairseq_xl.data.vocabulary.joint_dictionary import BPE, JOINING, SENTENCEPIECE, WORDPIECE, XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
-from fairseq_xl.data.vocabulary.subwords import FILES, in_folder, open_model, open_subwords, vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import (
+    FILES,
+    check_pieces,
+    in_folder,
+    open_model,
+    open_subwords,
+    vocabulary_kind,
+)
 from fairseq_xl.data.vocabulary.text_encoder import languages_apart, place_of_subwords
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.fingerprints import sha256_of

@@ -14,7 +14,7 @@ import tiny_corpus
 import yaml
 from tiny_corpus import change, content, documents, write
 
-from fairseq_xl.data.store.shards import data_folders
+from fairseq_xl.data.store.manifest import data_folders
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.fingerprints import sha256_of
 from preprocess import binarize, files, joined, shards

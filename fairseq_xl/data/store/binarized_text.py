@@ -27,16 +27,6 @@ BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
 
 
-def is_begun(prefix: str | Path) -> bool:
-    """Whether at least one of the two files of a text exists."""
-    return any(Path(f"{prefix}.{end}").exists() for end in ("bin", "idx"))
-
-
-def files_of(folder: str | Path, prefixes: Iterable[str]) -> list[Path]:
-    """Paths of the two files of each text of a folder, whose names are the prefixes."""
-    return [Path(folder) / f"{prefix}.{end}" for prefix in prefixes for end in ("idx", "bin")]
-
-
 class Reopened:
     """Base of classes that open files: pickled, they are the arguments that they were made with."""
 

@@ -11,9 +11,10 @@ import numpy as np
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, WORD_START, digest
+from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, WORD_START
 from fairseq_xl.errors import QUOTED_NAME, UserError
 from fairseq_xl.io.files import read_whole, write_lines
+from fairseq_xl.io.fingerprints import symbols_digest
 
 SENTENCEPIECE = "sentencepiece"  # `WORD_START` in front of the first piece of a word
 BPE = "@@ "  # subword-nmt, fastBPE: @@ behind all pieces of a word but the last one
@@ -167,7 +168,7 @@ class XLDictionary(Dictionary):
 
     def digest(self) -> str:
         """SHA-256 over the symbols in order, without their counts: two vocabularies agree if and only if it does."""
-        return digest(self.symbols)
+        return symbols_digest(self.symbols)
 
 
 def joined(pieces: str, mark: str | None) -> str:

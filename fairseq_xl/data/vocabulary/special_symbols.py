@@ -1,6 +1,5 @@
 """The special symbols of every dictionary, languages and directions. Imports neither torch nor fairseq."""
 
-import hashlib
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -17,11 +16,6 @@ LANGUAGE_SYMBOL = re.compile(rf"\[({PUBLISHED_LANGUAGE.pattern})\]")
 def language_symbols(languages: Iterable[str]) -> list[str]:
     """``[xx]`` for every language."""
     return [f"[{language}]" for language in languages]
-
-
-def digest(symbols: Iterable[str]) -> str:
-    """SHA-256 over symbols in order: two vocabularies agree if and only if it does."""
-    return hashlib.sha256("\n".join(symbols).encode("utf-8")).hexdigest()
 
 
 def check_direction(trained: Iterable[str], source: str, target: str, origin: Any) -> bool:

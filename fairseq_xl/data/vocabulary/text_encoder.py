@@ -10,9 +10,8 @@ import numpy as np
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.store.manifest import read_manifest
 from fairseq_xl.data.vocabulary import tokenizers
-from fairseq_xl.data.vocabulary.encoding import check_pieces
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.data.vocabulary.subwords import FILES, Subwords, open_subwords, vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import FILES, Subwords, check_pieces, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import SURROGATE
 from fairseq_xl.io.text import placed_text, text_of_line

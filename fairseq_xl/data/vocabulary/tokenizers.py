@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from fairseq_xl.data.store.manifest import read_manifest
+from fairseq_xl.data.store.manifest import manifest_tokenizers, read_manifest
 from fairseq_xl.data.vocabulary import xlm_text
 from fairseq_xl.errors import UserError, check_language, quoted
 from fairseq_xl.io.versions import version
@@ -26,11 +26,6 @@ logger = logging.getLogger(__name__)
 _PUNCTUATION = "\u3000-\u303f\uff00-\uff65"  # wide: no space stands beside it
 _UNSEGMENTED = f"{_PUNCTUATION}\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
 _NEEDLESS = re.compile(f"(?<=[{_PUNCTUATION}]) +| +(?=[{_PUNCTUATION}])|(?<=[{_UNSEGMENTED}]) +(?=[{_UNSEGMENTED}])")
-
-
-def manifest_tokenizers(manifest: dict) -> dict[str, str]:
-    """Returns the tokenizers of a manifest, {language: name}."""
-    return manifest.get("config", {}).get("tokenizer", {})
 
 
 def named_in(folder: str | Path) -> dict[str, str]:

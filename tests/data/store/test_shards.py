@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_xl.data.store.shards import data_folders, first_folder, one_folder
+from fairseq_xl.data.store.manifest import data_folders, first_folder, one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
 

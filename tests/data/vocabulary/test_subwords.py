@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_xl.data.vocabulary.encoding import check_pieces
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.data.vocabulary.subwords import Source, in_folder, open_subwords, vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import Source, check_pieces, in_folder, open_subwords, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from tests.data.vocabulary.builders import (

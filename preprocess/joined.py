@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.store.index_header import SIZE, Header, read_header
+from fairseq_xl.data.store.binarized_text import SIZE, Header, read_header
 from fairseq_xl.errors import UserError
 
 CHUNK = 1 << 20  # sizes of lines in memory at a time

@@ -35,7 +35,7 @@ def main(options: Options) -> dict[str, dict[str, float]]:
     for code in names_of("--langs", options.langs) if options.langs else dictionary.languages:
         dictionary.language_id(code)
         splits = (open_text(options.data / code / split, code, count) for split in ("train", options.split))
-        train, valid = ([text[line].numpy() for line in range(len(text))] for text in splits)
+        train, valid = ([text[line] for line in range(len(text))] for text in splits)
         text = flat(valid, end)
         predicted = positions(text[1:], dictionary, options) + 1
         if not len(predicted):

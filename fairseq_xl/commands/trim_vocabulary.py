@@ -18,8 +18,8 @@ from fairseq_xl.checkpoints.cut_subwords import cut_subwords, texts_of, used_sym
 from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.checkpoints.vocabulary_surgery import Rows, change_vocabulary, read_checkpoint
 from fairseq_xl.commands import Options, argument, command, several
+from fairseq_xl.data.store.binarized_text import renumber
 from fairseq_xl.data.store.manifest import check_fingerprint, one_folder, read_manifest
-from fairseq_xl.data.store.renumbering import renumber
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, encoding_of, in_folder, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder

@@ -54,7 +54,7 @@ def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
     dictionary = XLDictionary.load(data / "dict.txt")
     end = dictionary.eos()
     train, held_out = (
-        [text[line].numpy() for line in range(len(text))]
+        [text[line] for line in range(len(text))]
         for text in (open_text(data / code / name, code, len(dictionary)) for name in ("train", split))
     )
     text, model = flat(held_out, end), Model(train, np.append(dictionary.pieces, end), len(dictionary), end)

@@ -74,7 +74,7 @@ class SentenceVectors:
         """Sentence embeddings (n, C) float32 of these `lines` (n,) of a binarized text."""
         result = np.empty((len(lines), self.channels), dtype=np.float32)
         for batch in batches(np.asarray(side.sizes)[lines], BATCH_TOKENS):
-            words = pad_rows([side[lines[index]].numpy()[:-1] for index in batch], self.model.pad)
+            words = pad_rows([side[lines[index]][:-1] for index in batch], self.model.pad)
             result[batch] = self.model.vectors(torch.from_numpy(words).to(self.device)).float().cpu().numpy()
         return result
 

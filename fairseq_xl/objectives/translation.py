@@ -16,7 +16,7 @@ from fairseq_xl.data.corpora.text_pairs import DirectedPairs
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
-from fairseq_xl.data.store.binarized_text import files_of, is_begun
+from fairseq_xl.data.store.manifest import files_of, is_begun
 from fairseq_xl.data.vocabulary.special_symbols import check_direction
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.options import option

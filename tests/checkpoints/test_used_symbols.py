@@ -5,8 +5,7 @@ import pytest
 
 from fairseq_xl.checkpoints.cut_subwords import texts_of, used_symbols
 from fairseq_xl.data.store import binarized_text
-from fairseq_xl.data.store.binarized_text import open_text
-from fairseq_xl.data.store.renumbering import renumber
+from fairseq_xl.data.store.binarized_text import open_text, renumber
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_items
 

@@ -12,7 +12,7 @@ import sentencepiece
 from tiny_corpus import change, content, write_corpus
 
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path
-from fairseq_xl.data.store.index_header import SIZE, read_header
+from fairseq_xl.data.store.binarized_text import SIZE, read_header
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.fingerprints import fingerprint

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fairseq_xl.data.store import index_header, renumbering
+from fairseq_xl.data.store import binarized_text
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
@@ -74,8 +74,8 @@ def test_raw_text_is_encoded_by_its_language(parts, joined):
 
 
 def test_more_symbols_take_wider_numbers(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(index_header, "UINT16_SYMBOLS", 10)
-    monkeypatch.setattr(renumbering, "BLOCK", 7)
+    monkeypatch.setattr(binarized_text, "UINT16_SYMBOLS", 10)
+    monkeypatch.setattr(binarized_text, "BLOCK_TOKENS", 7)
     disjoint.join(tmp_path / "wide", [parts / "data/en", parts / "data/de"])
     monkeypatch.undo()
     disjoint.join(tmp_path / "narrow", [parts / "data/en", parts / "data/de"])

@@ -126,7 +126,7 @@ def make(data_bin, symbols, tmp_path_factory):
 def real_batch(data_bin, dictionary, framing):
     """The first validation sentences of en and fr: tokens (4, T) with padding, languages (4, 1)."""
     texts = {language: open_text(data_bin / language / "valid", language) for language in ("en", "fr")}
-    rows = [Framing.of(framing, dictionary).sentence(text[n].numpy()) for text in texts.values() for n in range(2)]
+    rows = [Framing.of(framing, dictionary).sentence(text[n]) for text in texts.values() for n in range(2)]
     return torch.from_numpy(pad_rows(rows, dictionary.pad())), torch.tensor([[0], [0], [2], [2]])
 
 

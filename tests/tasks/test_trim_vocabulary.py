@@ -133,7 +133,10 @@ def test_hidden_states_are_equal_and_so_are_logits(english, checkpoint, trimmed)
     rows, languages = kept_rows(english, trimmed), torch.tensor([[task.dictionary.language_id("en")]])
     texts = [open_text(folder / "en" / "valid", "en") for folder in (english, trimmed)]
     for one, other in zip(*texts):
-        hidden = [model.encode(tokens[None], languages=languages) for model, tokens in ((old, one), (new, other))]
+        hidden = [
+            model.encode(torch.from_numpy(tokens)[None], languages=languages)
+            for model, tokens in ((old, one), (new, other))
+        ]
         assert torch.equal(*hidden)
         torch.testing.assert_close(old.output(hidden[0])[..., rows], new.output(hidden[1]), rtol=0, atol=1e-6)
 

@@ -133,7 +133,7 @@ def test_bleu_is_that_of_the_validation_text(data_bin, request, run):
     logs = {}  # of the shares of each piece in the training text of a language, with one added
     for code in codes:
         text_of_code = open_text(data_bin / code / "train", code)
-        tokens = np.concatenate([text_of_code[line].numpy() for line in range(len(text_of_code))])
+        tokens = np.concatenate([text_of_code[line] for line in range(len(text_of_code))])
         counts = np.bincount(tokens, minlength=len(dictionary)) + 1
         logs[code] = np.log(counts / counts.sum())
     pairs = SentencePairs(data_bin / "en-de" / "valid.en-de", *codes)

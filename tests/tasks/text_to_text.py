@@ -21,7 +21,7 @@ def check_beam_search(data_bin, checkpoint):
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
     dictionary, pad = task.dictionary, task.dictionary.pad()
     texts, start = open_text(data_bin / "fr/valid", "fr"), dictionary.language_symbol("fr")
-    tokens = torch.from_numpy(pad_rows([task.framing.sentence(texts[n].numpy()) for n in range(4)], pad))
+    tokens = torch.from_numpy(pad_rows([task.framing.sentence(texts[n]) for n in range(4)], pad))
     languages = torch.full((4,), dictionary.language_id("fr"))
     net_input = {"src_tokens": tokens, "src_lengths": tokens.ne(pad).sum(1), "src_languages": languages}
     options = dict(beam_size=3, min_len=4, max_len_b=10, normalize_scores=False)

@@ -12,10 +12,9 @@ import numpy as np
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.negatives import TRIES, LengthRange, length_codes
-from fairseq_xl.data.corpora.sampling import evenly_spaced
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.noise.randomness import NEGATIVE_SEGMENT, uniforms
-from fairseq_xl.data.store.binarized_text import BLOCK_LINES, Reopened
+from fairseq_xl.data.store.binarized_text import BLOCK_LINES, Reopened, evenly_spaced
 from fairseq_xl.data.store.cached_tables import table
 from fairseq_xl.errors import UserError
 

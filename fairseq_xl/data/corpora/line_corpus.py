@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
-from fairseq_xl.data.corpora.sampling import draw_passes, evenly_spaced
-from fairseq_xl.data.store.binarized_text import Text, blocks_of, sides_of
+from fairseq_xl.data.corpora.sampling import draw_passes
+from fairseq_xl.data.store.binarized_text import Text, blocks_of, evenly_spaced, sides_of
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -71,7 +71,7 @@ class ParallelDocuments(Reopened, Windows):
     def _read(self, room: int, first: int, end: int, base: int) -> Iterator[Numbers]:
         filled = first + np.flatnonzero((self.pairs.sides_of(slice(first, end)) > 1).all(axis=1))
         for position, line in enumerate(filled.tolist()):
-            sentence = self.pairs.sides[_side(position, base)][line].numpy()[:room]
+            sentence = self.pairs.sides[_side(position, base)][line][:room]
             yield sentence
             room -= len(sentence)
 

@@ -11,7 +11,6 @@ from fairseq_xl.data.noise.randomness import mix
 
 SMALL_PERMUTATION = 1 << 16  # numbers up to which a permutation is an array
 ROUNDS = 6  # of the Feistel network
-SAMPLED_STRETCHES, STRETCH = 64, 4096  # number and length of the stretches that `evenly_spaced` samples
 DRAWN = 1 << 20  # numbers that are drawn at a time
 
 
@@ -24,17 +23,6 @@ def smoothed_shares(counts: ArrayLike, alpha: float) -> np.ndarray:
     powered = (counts / counts.sum()) ** alpha
     powered[counts == 0] = 0
     return powered / powered.sum()
-
-
-def evenly_spaced(available: int) -> Numbers:
-    """A sample of the numbers below `available`, in order: `SAMPLED_STRETCHES` evenly spaced stretches of `STRETCH`.
-
-    All numbers if these stretches cover them.
-    """
-    if available <= SAMPLED_STRETCHES * STRETCH:
-        return np.arange(available)
-    begins = [(available - STRETCH) * i // (SAMPLED_STRETCHES - 1) for i in range(SAMPLED_STRETCHES)]
-    return (np.array(begins)[:, None] + np.arange(STRETCH)).reshape(-1)
 
 
 def permutation(rng: np.random.Generator, available: int) -> Callable[[Numbers], Numbers]:

@@ -65,7 +65,7 @@ class SentencePairs(Reopened, LineCorpus):
 
     def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The two sentences of each line, which end in ``</s>``: a list of pairs of int64 arrays."""
-        return [tuple(side[line].numpy() for side in self.sides) for line in lines]
+        return [tuple(side[line] for side in self.sides) for line in lines]
 
     @cached_property
     def candidates(self) -> Candidates:
@@ -95,7 +95,7 @@ class SentencePairs(Reopened, LineCorpus):
         negatives, or if they were mined from another text.
         """
         negative_lines = self._negatives(length, mined).choose(np.asarray(lines), keys)
-        return [self.sides[1][line].numpy() for line in negative_lines]
+        return [self.sides[1][line] for line in negative_lines]
 
     def sizes_with_negatives(self, lines: Numbers, length: int, mined: bool = False) -> Numbers:
         """Tokens (n,) of each pair: of the first sentence, and of the longer of translation and longest negative."""

@@ -23,4 +23,4 @@ class Sentences(Reopened, LineCorpus):
 
     def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The sentences of lines: a list of 1-tuples of int64 arrays (t,)."""
-        return [(self.text[line].numpy(),) for line in lines.tolist()]
+        return [(self.text[line],) for line in lines.tolist()]

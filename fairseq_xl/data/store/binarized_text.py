@@ -1,30 +1,93 @@
-"""Binarized text: maps its files and reads a bounded amount of them, whatever their size."""
+"""Binarized text: maps its files and reads a bounded amount of them, whatever their size; writes it with other ids.
+
+The .idx file is in fairseq's mmap format: after the header it holds the size of each item in tokens (int32) and its
+byte offset in the .bin file (int64). Imports neither torch nor fairseq.
+"""
 
 import functools
+import os
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-import torch
 
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.store.index_header import (
-    SIZE,
-    TOKEN_TYPES,
-    Header,
-    header_for,
-    read_header,
-    read_last,
-    write_index,
-)
 from fairseq_xl.data.store.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import mapped
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.fingerprints import fingerprint
 
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+UINT16_SYMBOLS = 65500  # number of symbols from which on fairseq-preprocess writes uint32, before that uint16
+_LAYOUT = struct.Struct("<9sQBQ")  # magic, version, type of the tokens, number of items
+SIZE = _LAYOUT.size  # bytes of the header
+#: types of tokens by the number that fairseq stores
+TOKEN_TYPES = {
+    code: np.dtype(name)
+    for code, name in enumerate("uint8 int8 int16 int32 int64 float64 float64 uint16 uint32 uint64".split(), 1)
+}
+SAMPLED_STRETCHES, STRETCH = 64, 4096  # number and length of the stretches that `evenly_spaced` samples
 BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
+CODES = (4, 8, 9)  # types of tokens, by fairseq's number, that fairseq-preprocess writes: int32, uint16 and uint32
+
+
+class Header(NamedTuple):
+    """Number of the tokens' type in `TOKEN_TYPES`, and number of items."""
+
+    code: int
+    items: int
+
+    @property
+    def token_size(self) -> int:
+        """Bytes of a token."""
+        return TOKEN_TYPES[self.code].itemsize
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of the whole .idx file."""
+        return SIZE + 12 * self.items
+
+    def packed(self) -> bytes:
+        """The header as it is written."""
+        return _LAYOUT.pack(MAGIC, VERSION, self.code, self.items)
+
+
+def read_header(path: str | os.PathLike) -> Header | None:
+    """The header of an .idx file; None if the header, its version or its token type is invalid."""
+    with open(path, "rb") as file:
+        start = file.read(SIZE)
+    if len(start) < SIZE:
+        return None
+    magic, version, code, items = _LAYOUT.unpack(start)
+    return Header(code, items) if (magic, version) == (MAGIC, VERSION) and code in TOKEN_TYPES else None
+
+
+def header_for(symbols: int, items: int) -> Header:
+    """The header of a text of a dictionary, with the type of tokens that fairseq-preprocess chooses."""
+    return Header(8 if symbols < UINT16_SYMBOLS else 9, items)
+
+
+def write_index(path: str | os.PathLike, header: Header, sizes: np.ndarray) -> None:
+    """Writes the .idx file of items of these sizes (items,) in tokens, whole or not at all."""
+    offsets = np.zeros(header.items, np.int64)
+    np.cumsum(sizes[:-1], dtype=np.int64, out=offsets[1:])
+    with replacing(path) as file:
+        file.write(header.packed() + sizes.astype(np.int32).tobytes())
+        file.write((offsets * header.token_size).tobytes())
+
+
+def read_last(path: str | os.PathLike, items: int) -> tuple[int, int]:
+    """Byte offset and size in tokens of the last item, where a text ends; zeros for a text without items."""
+    if not items:
+        return 0, 0
+    (size,) = np.fromfile(path, np.int32, 1, offset=SIZE + 4 * (items - 1))
+    (offset,) = np.fromfile(path, np.int64, 1, offset=SIZE + 4 * items + 8 * (items - 1))
+    return int(offset), int(size)
 
 
 class Reopened:
@@ -42,7 +105,7 @@ class Reopened:
 
 
 class Text(Reopened):
-    """The items of a binarized text, memory-mapped: tensors (t,) int64 that end in ``</s>``.
+    """The items of a binarized text, memory-mapped: arrays (t,) int64 that end in ``</s>``.
 
     Args:
         prefix: prefix of the ``.bin`` and ``.idx`` files, which `open_text` has checked.
@@ -61,8 +124,8 @@ class Text(Reopened):
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, line: int) -> torch.Tensor:
-        return torch.from_numpy(self.read(*self.bounds(line)).astype(np.int64))
+    def __getitem__(self, line: int) -> Numbers:
+        return self.read(*self.bounds(line)).astype(np.int64)
 
     def read(self, begin: int, end: int) -> Numbers:
         """The tokens from index `begin` to `end`, (t,); `UserError` for an id outside the dictionary."""
@@ -175,3 +238,46 @@ def _check_sizes(index: Path, text: Path) -> dict[str, int]:
             f"{actual}"
         )
     return {"lines": header.items, "tokens": expected // header.token_size}
+
+
+def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict[str, Any]]:
+    """Copies SOURCE.bin and SOURCE.idx to TARGET with the token ids of another dictionary.
+
+    Args:
+        source, target: prefixes of the files.
+        table: (V,) the new id of each old one.
+        symbols: number of symbols of the new dictionary.
+
+    Returns: the fingerprints of both files by name.
+    Raises `UserError` for a damaged file, and for a token id that `table` lacks.
+    """
+    index = Path(f"{source}.idx")
+    header = read_header(index)
+    if header is not None and header.code not in CODES:
+        raise UserError(f"{index}: found token type {header.code}, expected int32, uint16 or uint32")
+    if header is None or index.stat().st_size != header.file_size:
+        raise UserError(f"{index} is damaged: the index is incomplete")
+    sizes, kind = np.fromfile(index, np.int32, header.items, offset=SIZE), TOKEN_TYPES[header.code]
+    written = header_for(symbols, header.items)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{source}.bin", "rb") as text, replacing(f"{target}.bin") as file:
+        while block := text.read(BLOCK_TOKENS * header.token_size):
+            tokens = np.frombuffer(block, kind)
+            if not 0 <= tokens.min() <= tokens.max() < len(table):
+                raise UserError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
+            file.write(table[tokens].astype(TOKEN_TYPES[written.code]).tobytes())
+    write_index(f"{target}.idx", written, sizes)
+    counts = {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))}
+    fingerprints = fingerprint(Path(f"{target}.bin")), fingerprint(Path(f"{target}.idx"), **counts)
+    return dict(zip((f"{target.name}.bin", f"{target.name}.idx"), fingerprints, strict=True))
+
+
+def evenly_spaced(available: int) -> Numbers:
+    """A sample of the numbers below `available`, in order: `SAMPLED_STRETCHES` evenly spaced stretches of `STRETCH`.
+
+    All numbers if these stretches cover them.
+    """
+    if available <= SAMPLED_STRETCHES * STRETCH:
+        return np.arange(available)
+    begins = [(available - STRETCH) * i // (SAMPLED_STRETCHES - 1) for i in range(SAMPLED_STRETCHES)]
+    return (np.array(begins)[:, None] + np.arange(STRETCH)).reshape(-1)

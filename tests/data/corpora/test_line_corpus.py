@@ -10,15 +10,16 @@ from fairseq_xl.data.corpora import sampling
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.corpora.token_stream import TokenStream
-from fairseq_xl.data.store.index_header import SIZE
+from fairseq_xl.data.store import binarized_text
+from fairseq_xl.data.store.binarized_text import SIZE
 from fairseq_xl.errors import UserError
 
 
 @pytest.fixture
 def few_looks(monkeypatch):
     """Counts and means come from 8 runs of 25 lines."""
-    monkeypatch.setattr(sampling, "SAMPLED_STRETCHES", 8)
-    monkeypatch.setattr(sampling, "STRETCH", 25)
+    monkeypatch.setattr(binarized_text, "SAMPLED_STRETCHES", 8)
+    monkeypatch.setattr(binarized_text, "STRETCH", 25)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.data.corpora import sampling
-from fairseq_xl.data.corpora.sampling import draw_passes, evenly_spaced, permutation, smoothed_shares
+from fairseq_xl.data.corpora.sampling import draw_passes, permutation, smoothed_shares
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,3 @@ def test_passes_over_the_usable_numbers(monkeypatch, few):
     assert sorted(first) == sorted(second) == list(range(0, 30, 3)) and first != second
     assert len(rest) == len(set(rest)) == 5
     assert found == [found[0]] * 4
-
-
-def test_what_stands_for_all(monkeypatch):
-    assert evenly_spaced(262_144).tolist() == list(range(262_144))
-    found = evenly_spaced(10**9)
-    assert len(found) == len(set(found.tolist())) == 262_144 and found[0] == 0 and found[-1] == 10**9 - 1
-    monkeypatch.setattr(sampling, "SAMPLED_STRETCHES", 3)
-    monkeypatch.setattr(sampling, "STRETCH", 2)
-    assert evenly_spaced(6).tolist() == [0, 1, 2, 3, 4, 5] and evenly_spaced(20).tolist() == [0, 1, 9, 10, 18, 19]
-    assert evenly_spaced(7).tolist() == [0, 1, 2, 3, 5, 6]

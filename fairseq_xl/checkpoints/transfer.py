@@ -11,12 +11,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published_models, word_vectors
 from fairseq_xl.checkpoints.identity import check_encoding, check_vocabulary, open_checkpoint
-from fairseq_xl.checkpoints.language_matching import has_same_pieces, with_languages
-from fairseq_xl.checkpoints.parameter_names import TOKENS
+from fairseq_xl.checkpoints.parameter_names import OF_LANGUAGES, OF_SYMBOLS, TOKENS
 from fairseq_xl.checkpoints.stacks import (
     copy_common,
     copy_stack,
@@ -25,8 +25,10 @@ from fairseq_xl.checkpoints.stacks import (
     unused_parameters,
 )
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.special_symbols import language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.configuration import registered_model
+from fairseq_xl.io.fingerprints import symbols_digest
 from fairseq_xl.io.options import ABSENT, TRANSFER
 
 logger = logging.getLogger(__name__)
@@ -37,6 +39,7 @@ PARTS = {"embeddings": 0, "encoder": 1, "decoder": 2, "model": 2}
 POOLER = "heads.nsp.0"
 #: the `backbone` of every published model
 TRANSFORMER = "a Transformer"
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -282,3 +285,53 @@ def _check_fields(
         wrong.append(f"--{name.replace('_', '-')} {needed}{hint}, this run has {value}")
     if wrong:
         raise UserError(f"{path} needs {'; '.join(wrong)}")
+
+
+def has_same_pieces(identity: dict[str, Any], dictionary: XLDictionary) -> bool:
+    """Whether the dictionary of a checkpoint with this identity has the pieces of a run's `dictionary`."""
+    pieces = dictionary.symbols[: dictionary.first_language]
+    return identity["dictionary"] == symbols_digest([*pieces, *language_symbols(identity["languages"])])
+
+
+def with_languages(
+    state: dict[str, Tensor], model: dict[str, Tensor], before: list[str], dictionary: XLDictionary, path: str
+) -> dict[str, Tensor]:
+    """Changes the languages of weights to those of a run: rows of ``[xx]`` and language embeddings, matched by name.
+
+    Args:
+        model: state dict of the new model, which gives the rows of languages that the checkpoint lacks; their output
+            bias is 0, as with published weights.
+        before: languages of the checkpoint.
+        path: the checkpoint's file, for messages.
+
+    Logs a line with the new rows. Raises `UserError` if a table has another number of rows than the dictionary.
+    """
+    languages, changed = dictionary.languages, dict(state)
+    added = [code for code in languages if code not in before]
+    new = dict.fromkeys(f"[{code}]" for code in added)
+    for name, value in state.items():
+        has_symbols = OF_SYMBOLS.fullmatch(name)
+        if not has_symbols and not OF_LANGUAGES.fullmatch(name):
+            continue
+        pieces = dictionary.first_language if has_symbols else 0
+        if len(value) != pieces + len(before):
+            raise UserError(f"{path} is damaged: {name} has {len(value)} rows, expected {pieces + len(before)}")
+        if value.dim() == 1:  # an output bias (V,)
+            fresh = value.new_zeros(len(languages))
+        else:
+            shared = name.replace("decoder.", "encoder.") if has_symbols else name  # both may share their tokens
+            table = model.get(name, model.get(shared))
+            if table is None:  # the new model has no such table
+                continue
+            fresh = table[pieces:].to(value, copy=True)  # (L, C)
+        for row, code in enumerate(languages):
+            if code in before:
+                fresh[row] = value[pieces + before.index(code)]
+        changed[name] = torch.cat((value[:pieces], fresh))
+        new |= {} if has_symbols else dict.fromkeys(f"embedding of {code}" for code in added)
+    left_out = [code for code in before if code not in languages]
+    logger.info(
+        "%s: languages are matched by name; random rows: %s; dropped: %s",
+        *(path, ", ".join(new) or "none", ", ".join(left_out) or "none"),
+    )
+    return changed

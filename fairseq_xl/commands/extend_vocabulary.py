@@ -19,10 +19,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from fairseq_xl import register
 from fairseq_xl.checkpoints.identity import found_in
-from fairseq_xl.checkpoints.initial_rows import initial_rows
-from fairseq_xl.checkpoints.sentencepiece_extension import extend
-from fairseq_xl.checkpoints.sentencepiece_surgery import ordinary_pieces, processor, read_model, verbatim
-from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, read_checkpoint
+from fairseq_xl.checkpoints.sentencepiece_surgery import extend, ordinary_pieces, processor, read_model, verbatim
+from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, initial_rows, read_checkpoint
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.manifest import first_folder, manifest_tokenizers, read_manifest
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary

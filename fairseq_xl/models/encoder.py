@@ -9,8 +9,7 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
 from fairseq_xl.models.config import BackboneConfig, EncoderConfig
-from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
-from fairseq_xl.modules.initialization import init_weights
+from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings, init_weights
 from fairseq_xl.modules.layer import Layer, final_norm
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.modules.packing import Packing

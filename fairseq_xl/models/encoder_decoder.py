@@ -16,8 +16,7 @@ from fairseq_xl.models.beams import BACK_TRANSLATION, BeamCaches, masked_attenti
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder import Encoder, stack_packings
 from fairseq_xl.modules.attention import Cache, LayerCache, SelfAttention, attend
-from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
-from fairseq_xl.modules.initialization import init_weights
+from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings, init_weights
 from fairseq_xl.modules.layer import Layer, final_norm
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.modules.stack import Stack

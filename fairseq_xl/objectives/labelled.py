@@ -27,7 +27,7 @@ from fairseq_xl.io.compressed import without_suffix
 from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.fingerprints import text_fingerprint
 from fairseq_xl.io.options import option
-from fairseq_xl.modules.initialization import init_weights
+from fairseq_xl.modules.embeddings import init_weights
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import OBJECTIVES, STATISTICS, Batch, Sums, Term
 from fairseq_xl.objectives.data_folder import DataFolder

@@ -16,7 +16,7 @@ from fairseq_xl.data.corpora.documents import AdjacentSegments
 from fairseq_xl.data.framing import InputLength, pad_rows
 from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.models.monotrans import XLMonoTransModel
-from fairseq_xl.modules.initialization import init_weights
+from fairseq_xl.modules.embeddings import init_weights
 from fairseq_xl.objectives.base import Batch, Objective, Term
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 

@@ -17,7 +17,7 @@ from fairseq_xl.data.corpora.negatives import negatives_file
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.plan.epoch_plan import BatchSpec
-from fairseq_xl.modules.initialization import init_weights
+from fairseq_xl.modules.embeddings import init_weights
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.data_folder import DataFolder

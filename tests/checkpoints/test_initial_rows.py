@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_xl.checkpoints.initial_rows import initial_rows
+from fairseq_xl.checkpoints.vocabulary_surgery import initial_rows
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_dictionary

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.language_matching import has_same_pieces, with_languages
+from fairseq_xl.checkpoints.transfer import has_same_pieces, with_languages
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_dictionary

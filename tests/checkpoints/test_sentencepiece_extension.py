@@ -2,8 +2,17 @@
 
 import pytest
 
-from fairseq_xl.checkpoints.sentencepiece_extension import BONUS, extend, is_known
-from fairseq_xl.checkpoints.sentencepiece_surgery import BPE, Piece, ordinary_pieces, processor, read_model, verbatim
+from fairseq_xl.checkpoints.sentencepiece_surgery import (
+    BONUS,
+    BPE,
+    Piece,
+    extend,
+    is_known,
+    ordinary_pieces,
+    processor,
+    read_model,
+    verbatim,
+)
 from fairseq_xl.errors import UserError
 from tests.checkpoints.builders import BYTES, lines, train
 

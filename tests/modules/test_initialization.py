@@ -11,7 +11,7 @@ from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
-from fairseq_xl.modules.initialization import sinusoids
+from fairseq_xl.modules.embeddings import sinusoids
 
 
 @pytest.mark.parametrize("given, std", [({}, 0.02), ({"init_std": 0.06}, 0.06)])

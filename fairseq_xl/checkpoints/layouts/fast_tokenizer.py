@@ -10,7 +10,7 @@ A SentencePiece model becomes these steps, in which spaces are ▁ at the end:
 Ids differ in four cases:
 
 - Two segmentations of a unigram model have nearly equal scores, such as ``... .`` and ``. ...``: SentencePiece adds
-  scores in 32 bits, the package in 64. With rounded scores (`sentencepiece_models.with_rounded_scores`) this is rare.
+  scores in 32 bits, the package in 64. With rounded scores (`sentencepiece_surgery.with_rounded_scores`) this is rare.
 - Decomposed text: the package applies the shortest rule of normalization to graphemes shorter than 6 bytes and drops
   the rest, SentencePiece the longest one. Compose such text (NFC) before.
 - Text without any piece has no ids here and ``<unk>`` in `TextEncoder`.

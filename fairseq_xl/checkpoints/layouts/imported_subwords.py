@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG, has_xlm_tokenizer
-from fairseq_xl.checkpoints.layouts.published_symbols import read_symbols
-from fairseq_xl.checkpoints.layouts.sentencepiece_from_json import sentencepiece_from_tokenizer
-from fairseq_xl.checkpoints.layouts.tokenizer_json import read_tokenizer
+from fairseq_xl.checkpoints.layouts.published_vocabularies import read_symbols
+from fairseq_xl.checkpoints.layouts.tokenizer_json import read_tokenizer, sentencepiece_from_tokenizer
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import MASK
 from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, Kind, in_folder

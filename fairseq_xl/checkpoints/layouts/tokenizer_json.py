@@ -1,10 +1,29 @@
-"""tokenizer.json of the package tokenizers, read as plain data."""
+"""tokenizer.json of the package tokenizers, read as plain data, and the SentencePiece model in it.
 
+transformers 5 saves only this file for XLM-R, mBART and mBART-50. Its pieces, scores and rules of normalization are
+those of the model that the folder was made from, so that its text is encoded as before.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from fairseq_xl.checkpoints.sentencepiece_surgery import BPE, UNIGRAM, Piece
+from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, WORD_START
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import json_object
+
+#: steps that a SentencePiece model has too; `Replace` is one if it makes or removes spaces
+_STEPS = {"Sequence", "Precompiled", "Prepend", "NFC", "Strip", "Replace", "Metaspace", "WhitespaceSplit"}
+#: the first pieces of a model that `python -m preprocess` or fairseq's models have
+FIRST = (("<unk>", Piece.UNKNOWN), ("<s>", Piece.CONTROL), ("</s>", Piece.CONTROL))
+BYTE = re.compile("<0x..>", re.DOTALL)
 
 
 def read_tokenizer(path: Path) -> dict[str, Any]:
@@ -73,3 +92,79 @@ def _are_steps(first: Any) -> bool:
                 return False
             stack += inner
     return True
+
+
+def sentencepiece_from_tokenizer(path: Path) -> bytes:
+    """The SentencePiece model (content of its file) of a tokenizer.json with a Unigram or BPE model.
+
+    Its pieces are ``<unk> <s> </s>`` and the pieces in the order of the rows, without special symbols. If the file has
+    no rules of normalization, the model has none either: transformers 5.23 loses mBART's when it converts them.
+
+    Raises `UserError` for a missing or damaged file, and for a tokenizer that is not one of SentencePiece.
+    """
+    content = read_tokenizer(path)
+    model, steps = content["model"], list(_steps(content, path))
+    added = content.get("added_tokens") or []
+    special = {*(token["content"] for token in added if token.get("special")), *SPECIAL, MASK}
+    if model["type"] == "Unigram":
+        kind, scores = UNIGRAM, [(text, float(score)) for text, score in model["vocab"]]
+    elif model["type"] == "BPE":
+        kind, scores = BPE, _bpe_scores(model)
+    else:
+        raise UserError(f"{path} has a {model['type']} model; Unigram and BPE can be made a SentencePiece model")
+    fallback = bool(model.get("byte_fallback"))
+    pieces = [Piece(piece=text, type=kind) for text, kind in FIRST]
+    for text, score in scores:
+        if text not in special:
+            is_byte = fallback and BYTE.fullmatch(text)
+            pieces.append(Piece(piece=text, score=score, type=Piece.BYTE if is_byte else Piece.NORMAL))
+    proto = ModelProto(pieces=pieces)
+    settings, rules = proto.trainer_spec, proto.normalizer_spec
+    settings.model_type, settings.vocab_size, settings.byte_fallback = kind, len(pieces), fallback
+    settings.unk_id, settings.bos_id, settings.eos_id, settings.pad_id = 0, 1, 2, -1
+    rules.add_dummy_prefix, rules.precompiled_charsmap = False, b""
+    for step in steps:
+        if step["type"] == "Precompiled":
+            try:
+                rules.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"], validate=True)
+            except (binascii.Error, ValueError, TypeError, KeyError):
+                raise UserError(f"{path} is damaged: its rules of normalization are not base64") from None
+        elif step["type"] == "Metaspace":  # has a newer or an older key for the space in front of the text
+            scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
+            rules.add_dummy_prefix |= scheme != "never"
+        elif step["type"] == "Prepend":
+            rules.add_dummy_prefix = True
+    rules.remove_extra_whitespaces = any(
+        step["type"] == "WhitespaceSplit" or step.get("pattern") == {"Regex": " {2,}"} for step in steps
+    )
+    serialized = proto.SerializeToString()
+    try:
+        sentencepiece.SentencePieceProcessor(model_proto=serialized)
+    except RuntimeError as error:
+        raise UserError(f"{path} makes no SentencePiece model: {str(error).splitlines()[-1]}") from None
+    return serialized
+
+
+def _steps(content: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
+    """Normalizers and pre-tokenizers of a tokenizer.json, those in sequences included.
+
+    Raises `UserError` for a step that SentencePiece does not have.
+    """
+    queue = [step for step in (content.get("normalizer"), content.get("pre_tokenizer")) if step]
+    while queue:
+        step = queue.pop(0)
+        is_other = step["type"] == "Replace" and step.get("content") not in ("", " ", WORD_START)
+        if is_other or step["type"] not in _STEPS:
+            raise UserError(f"{path} is no tokenizer of a SentencePiece model: it has a step {step['type']}")
+        yield step
+        queue += [*step.get("normalizers", ()), *step.get("pretokenizers", ())]
+
+
+def _bpe_scores(model: dict[str, Any]) -> list[tuple[str, float]]:
+    """Pieces by row with minus the number of their first merge; characters have the lowest scores."""
+    merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
+    first: dict[str, float] = {}
+    for left, right in merges:
+        first.setdefault(left + right, -float(len(first)))
+    rows = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return [(row, first.get(row, -float(len(first) + index))) for index, row in enumerate(rows)]

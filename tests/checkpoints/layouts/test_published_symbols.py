@@ -7,7 +7,7 @@ import pytest
 from fairseq.data import Dictionary
 from transformers import BertTokenizer, MBart50Tokenizer, MBartTokenizer, XLMRobertaTokenizer
 
-from fairseq_xl.checkpoints.layouts.published_symbols import MBART50_LANGUAGES, MBART_LANGUAGES, read_symbols
+from fairseq_xl.checkpoints.layouts.published_vocabularies import MBART50_LANGUAGES, MBART_LANGUAGES, read_symbols
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 

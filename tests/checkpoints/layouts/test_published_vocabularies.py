@@ -4,7 +4,7 @@ import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from fairseq_xl.checkpoints.layouts import published_vocabularies
-from fairseq_xl.checkpoints.layouts.sentencepiece_from_json import FIRST
+from fairseq_xl.checkpoints.layouts.tokenizer_json import FIRST
 from fairseq_xl.checkpoints.sentencepiece_surgery import Piece
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]

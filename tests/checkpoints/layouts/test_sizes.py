@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_xl.checkpoints.layouts import LAYOUTS, published_vocabularies
-from fairseq_xl.checkpoints.layouts.published_symbols import MBART50_LANGUAGES, MBART_LANGUAGES
+from fairseq_xl.checkpoints.layouts.published_vocabularies import MBART50_LANGUAGES, MBART_LANGUAGES
 from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel

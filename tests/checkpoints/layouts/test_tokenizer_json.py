@@ -8,7 +8,7 @@ import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from transformers import AutoTokenizer, MBart50Tokenizer, MBartTokenizer, XLMRobertaTokenizer
 
-from fairseq_xl.checkpoints.layouts.sentencepiece_from_json import sentencepiece_from_tokenizer
+from fairseq_xl.checkpoints.layouts.tokenizer_json import sentencepiece_from_tokenizer
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError

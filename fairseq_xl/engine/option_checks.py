@@ -4,14 +4,14 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_xl.errors import UserError, check_number
+from fairseq_xl.errors import UserError, check_number, check_ranges
 from fairseq_xl.io.options import option_name
 from fairseq_xl.modules.data_parallel import BACKENDS
 from fairseq_xl.optimizers.float32_state import parse_betas
@@ -102,6 +102,22 @@ def check_arch(arch: str | None, task: str | None) -> None:
         if task == "translation":  # fairseq's default
             names += " (or, if no --task is given, the configuration that this one overrides before it)"
         raise UserError(f"--task {task} does not fit --arch {arch}: expected one of {names}")
+
+
+def check_architecture(cfg: Any, kind: type) -> None:
+    """Raises `UserError` for a model of another package, naming those of a class, and for a number out of range."""
+    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    if name in ARCH_MODEL_REGISTRY and hasattr(cfg, "max_positions"):
+        check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
+        return
+    families: dict[str, list[str]] = {}
+    for arch in sorted(arch for arch in ARCH_MODEL_REGISTRY if arch.startswith("xl_")):
+        if issubclass(ARCH_MODEL_REGISTRY[arch], kind):
+            family, _, size = arch.rpartition("_")
+            has_sizes = size in ("tiny", "small", "base", "big", "large")
+            families.setdefault(family if has_sizes else arch, []).extend([size] if has_sizes else [])
+    names = [f"{family}_{{{','.join(sizes)}}}" if sizes else family for family, sizes in families.items()]
+    raise UserError(f"--arch {name}: choose one of {', '.join(names)}")
 
 
 def is_ours(registered: Any) -> bool:

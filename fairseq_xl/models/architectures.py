@@ -8,9 +8,8 @@ from dataclasses import field, make_dataclass
 from typing import Any, Type
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, BaseFairseqModel, register_model
+from fairseq.models import BaseFairseqModel, register_model
 
-from fairseq_xl.errors import UserError, check_ranges
 from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.dan import DANConfig, XLDANModel
 from fairseq_xl.models.denoising import XLBackTranslationModel, XLDenoisingModel
@@ -106,19 +105,3 @@ _XFNP = dict(layer_norm_eps=1e-5, activation_dropout=0.1, **_NO_LANGUAGES)
 for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("large", 12, _1024)):
     _shape = _XFNP | _shape | depth(_layers)
     register_architecture(f"xl_xfnp_{_size}", XLNgramDecoderModel, NgramDecoderConfig, **_shape)
-
-
-def check_architecture(cfg: Any, kind: type) -> None:
-    """Raises `UserError` for a model of another package, naming those of a class, and for a number out of range."""
-    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
-    if name in ARCH_MODEL_REGISTRY and hasattr(cfg, "max_positions"):
-        check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
-        return
-    families: dict[str, list[str]] = {}
-    for arch in sorted(arch for arch in ARCH_MODEL_REGISTRY if arch.startswith("xl_")):
-        if issubclass(ARCH_MODEL_REGISTRY[arch], kind):
-            family, _, size = arch.rpartition("_")
-            has_sizes = size in ("tiny", "small", "base", "big", "large")
-            families.setdefault(family if has_sizes else arch, []).extend([size] if has_sizes else [])
-    names = [f"{family}_{{{','.join(sizes)}}}" if sizes else family for family, sizes in families.items()]
-    raise UserError(f"--arch {name}: choose one of {', '.join(names)}")

@@ -22,12 +22,11 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.subwords import check_files, encoding_of
 from fairseq_xl.engine.log import log_batches, ordered
 from fairseq_xl.engine.metrics import Metrics
-from fairseq_xl.engine.option_checks import check_command
+from fairseq_xl.engine.option_checks import check_architecture, check_command
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_ranges
 from fairseq_xl.io.files import FORMATS
 from fairseq_xl.io.fingerprints import Inputs
 from fairseq_xl.io.options import AUTO, number_of_updates, option, run_config, run_option
-from fairseq_xl.models.architectures import check_architecture
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.stack import set_up_stacks
 from fairseq_xl.tasks.subword_bpe import build_bpe
@@ -94,6 +93,8 @@ class XLTask(FairseqTask):
         self.dictionary = dictionary
         self.framing = Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
+        #: whether a command evaluates checkpoints: fairseq-generate, fairseq-validate, fairseq-interactive
+        self.evaluates = bool(run_option(cfg, "common_eval.path", None))
         self.training_begun = False  # whether fairseq-train has begun, which limits validation to a sample
         self.inputs, self.encoding = Inputs(), encoding_of(self.folder())
 
@@ -112,11 +113,6 @@ class XLTask(FairseqTask):
     def folder(self, epoch: int = 1) -> Path:
         """The data folder of an epoch: epochs cycle through the shards, as in fairseq."""
         return folder_of_epoch(self.cfg.data, epoch)
-
-    @property
-    def evaluates(self) -> bool:
-        """Whether a command evaluates checkpoints: fairseq-generate, fairseq-validate, fairseq-interactive."""
-        return bool(run_option(self.cfg, "common_eval.path", None))
 
     def dataset(self, split: str) -> Any:
         """The dataset of a split."""

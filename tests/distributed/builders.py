@@ -52,140 +52,89 @@ def without_a_language(data_bin, root):
     return root
 
 
-def runs(data, single, empty, labeled, body):
-    """{name: (command line except for --save-dir, --update-freq of two processes, {name: options of DDP})}."""
+LEGACY, PYTORCH, BOTH = ["legacy"], ["pytorch"], list(DDP)
 
-    def pretrain(*more, objectives="mlm,tlm", data=data, updates=6):
-        return pretraining(
-            data,
-            "unused",
-            *cli(updates_per_epoch=EPOCH),
-            *NO_DROPOUT,
-            *more,
-            *cli(max_update=updates),
-            objectives=objectives,
-        )
+
+def pretrain(data, *more, objectives="mlm,tlm", updates=6):
+    shared = [*cli(updates_per_epoch=EPOCH), *NO_DROPOUT]
+    return pretraining(data, "unused", *shared, *more, *cli(max_update=updates), objectives=objectives)
+
+
+def pretraining_runs(data, single, empty, body):
+    """As `runs`; each objective of an encoder with either wrapper, either in an update of its own or with others."""
+    module = cli(arch="xl_monotrans_tiny", init_from=body, new_language_module=True, train_only="language-module")
+    every, cycle = {"objectives": ",".join(ALL)}, ["--schedule", "cycle"]
+    return {
+        "mlm-tlm": (pretrain(data), 1, BOTH),
+        "all-alternate": (pretrain(data, *CROSS, **every, updates=2 * len(ALL)), 1, LEGACY),
+        "all-cycle": (pretrain(data, *CROSS, *cycle, **every, updates=3), len(ALL), PYTORCH),
+        "headed-alternate": (pretrain(data, objectives="headed,tlm"), 1, BOTH),
+        "headed-cycle": (pretrain(data, *cycle, objectives="headed,tlm"), 2, BOTH),
+        "similarity": (
+            dan(data, "unused", *cli(updates_per_epoch=EPOCH, dropout=0, max_update=6)),
+            1,
+            LEGACY,
+        ),
+        "next-sentence": (pretrain(data, "--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, LEGACY),
+        "language-module": (pretrain(data, *module, objectives="nsp"), 1, BOTH),
+        "single": (pretrain(single, "--langs", "fr", "--pairs", "en-fr"), 1, LEGACY),
+        "single-among-others": (pretrain(single), 1, LEGACY),
+        "none-in-validation": (pretrain(empty, "--langs", "en,fr"), 1, LEGACY),
+        "overflow": (pretrain(data, "--fp16", "--optimizer", "xl_adam", "--clip-norm", 0.1, updates=5), 1, BOTH),
+        "cost": (pretrain(data, "--schedule", "random", "--objective-options", UNEVEN), 1, LEGACY),
+    }
+
+
+def generating_runs(data, single):
+    """As `runs`: training of encoder-decoders."""
 
     def translate(*more, data=data):
         return translation(data, "unused", *NO_DROPOUT, *more)
 
+    short = [*cli(updates_per_epoch=EPOCH), *NO_DROPOUT, *cli(max_update=6)]
+    future = [*cli(arch="xl_xfnp_tiny", activation_dropout=0), *short]
+    # random weights that stay: they write words of both languages, the same ones in one process and in two
+    fixed = cli(max_tokens=64, lr=0, init_std=0.5)
     return {
-        "mlm-tlm": (pretrain(), 1, DDP),
-        "translation": (translate("--lang-pairs", "en-de,de-en", "--max-update", 5), 1, {"pytorch": DDP["pytorch"]}),
+        "translation": (translate("--lang-pairs", "en-de,de-en", "--max-update", 5), 1, PYTORCH),
         # 7 batches an epoch for two processes: one of them has none in the last update, nor in validation
-        "odd": (translate("-s", "de", "-t", "en", "--max-tokens", 84, "--max-epoch", 2), 1, {"legacy": DDP["legacy"]}),
-        "all-alternate": (pretrain(*CROSS, objectives=",".join(ALL), updates=2 * len(ALL)), 1, DDP),
-        "all-cycle": (pretrain(*CROSS, "--schedule", "cycle", objectives=",".join(ALL), updates=3), len(ALL), DDP),
-        "headed-alternate": (pretrain(objectives="headed,tlm"), 1, DDP),
-        "headed-cycle": (pretrain("--schedule", "cycle", objectives="headed,tlm"), 2, DDP),
-        "similarity": (
-            dan(data, "unused", "--updates-per-epoch", EPOCH, "--dropout", 0, "--max-update", 6),
-            1,
-            {"legacy": DDP["legacy"]},
-        ),
-        "denoising": (
-            denoising(data, "unused", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6),
-            1,
-            {"legacy": DDP["legacy"]},
-        ),
-        "future": (
-            denoising(
-                data,
-                "unused",
-                *cli(arch="xl_xfnp_tiny", updates_per_epoch=EPOCH),
-                *NO_DROPOUT,
-                *cli(activation_dropout=0, max_update=6),
-                objectives="xfnp",
-            ),
-            1,
-            {"pytorch": DDP["pytorch"]},
-        ),
-        "unsupervised": (
-            unsupervised(
-                data, "unused", "--langs", "de,en", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6
-            ),
-            1,
-            DDP,
-        ),
-        # random weights that stay: they write words of both languages, the same ones in one process and in two
+        "odd": (translate("-s", "de", "-t", "en", "--max-tokens", 84, "--max-epoch", 2), 1, LEGACY),
+        "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1, PYTORCH),
+        "denoising": (denoising(data, "unused", *short), 1, LEGACY),
+        "future": (denoising(data, "unused", *future, objectives="xfnp"), 1, PYTORCH),
+        "unsupervised": (unsupervised(data, "unused", "--langs", "de,en", *short), 1, PYTORCH),
         "translations": (
-            unsupervised(
-                data,
-                "unused",
-                *cli(langs="de,en", updates_per_epoch=3, max_update=3, max_tokens=64, lr=0, init_std=0.5),
-                *NO_DROPOUT,
-            ),
+            unsupervised(data, "unused", *cli(langs="de,en", updates_per_epoch=3, max_update=3), *fixed, *NO_DROPOUT),
             1,
-            {"legacy": DDP["legacy"]},
+            LEGACY,
         ),
-        "supervised": (
-            translate(
-                *cli(lang_pairs="en-de,de-en", max_epoch=1, max_tokens=64, lr=0, init_std=0.5, eval_bleu=True),
-            ),
-            1,
-            {"legacy": DDP["legacy"]},
-        ),
-        "next-sentence": (
-            pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"),
-            1,
-            {"legacy": DDP["legacy"]},
-        ),
-        "language-module": (
-            pretrain(
-                *cli(arch="xl_monotrans_tiny", init_from=body, new_language_module=True, train_only="language-module"),
-                objectives="nsp",
-            ),
-            1,
-            DDP,
-        ),
-        "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),
-        "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
-        "single-pair": (
-            translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single),
-            1,
-            {"pytorch": DDP["pytorch"]},
-        ),
-        "none-in-validation": (pretrain("--langs", "en,fr", data=empty), 1, {"legacy": DDP["legacy"]}),
+        "supervised": (translate(*cli(lang_pairs="en-de,de-en", max_epoch=1, eval_bleu=True), *fixed), 1, LEGACY),
+    }
+
+
+def labelled_runs(labeled):
+    """As `runs`: an epoch of training on task files."""
+    data, epoch = f"{labeled}/data-bin", [*NO_DROPOUT, "--max-epoch", 1]
+    classify = [data, f"{labeled}/tasks", "unused", *epoch, "--head-dropout", 0]
+    tasks = {"nc": f"{labeled}/tasks", "ner": f"{labeled}/ner"}
+    no_dropout = "nc.head_dropout=0 ner.head_dropout=0"
+    return {
         # 15 batches for two processes
-        "classification": (
-            classification(
-                f"{labeled}/data-bin", f"{labeled}/tasks", "unused", *NO_DROPOUT, "--head-dropout", 0, "--max-epoch", 1
-            ),
+        "classification": (classification(*classify), 1, PYTORCH),
+        "frozen-language-module": (
+            classification(*classify, *cli(arch="xl_monotrans_tiny", freeze="language-module")),
             1,
-            {"pytorch": DDP["pytorch"]},
+            LEGACY,
         ),
         # batches of either objective
-        "labelled": (
-            several(
-                f"{labeled}/data-bin",
-                {"nc": f"{labeled}/tasks", "ner": f"{labeled}/ner"},
-                "unused",
-                *NO_DROPOUT,
-                *cli(max_epoch=1),
-                options="nc.head_dropout=0 ner.head_dropout=0",
-            ),
-            1,
-            DDP,
-        ),
-        "frozen-language-module": (
-            classification(
-                f"{labeled}/data-bin",
-                f"{labeled}/tasks",
-                "unused",
-                *NO_DROPOUT,
-                *cli(arch="xl_monotrans_tiny", freeze="language-module", head_dropout=0, max_epoch=1),
-            ),
-            1,
-            {"legacy": DDP["legacy"]},
-        ),
-        "generation": (
-            generation(f"{labeled}/data-bin", f"{labeled}/titles", "unused", *NO_DROPOUT, "--max-epoch", 1),
-            1,
-            {"legacy": DDP["legacy"]},
-        ),
-        "overflow": (pretrain("--fp16", "--optimizer", "xl_adam", "--clip-norm", 0.1, updates=5), 1, DDP),
-        "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
+        "labelled": (several(data, tasks, "unused", *epoch, options=no_dropout), 1, BOTH),
+        "generation": (generation(data, f"{labeled}/titles", "unused", *epoch), 1, LEGACY),
     }
+
+
+def runs(data, single, empty, labeled, body):
+    """{name: (command line except for --save-dir, --update-freq of two processes, names of wrappers in `DDP`)}."""
+    return pretraining_runs(data, single, empty, body) | generating_runs(data, single) | labelled_runs(labeled)
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.objectives import OBJECTIVES
 from tests.command_line import cli
 from tests.commands import equal_parameters, pretraining, run_train
-from tests.distributed.headed import Headed
+from tests.distributed.builders import headed  # noqa: F401
 from tests.distributed.two_processes import pair, run_jobs, train
 from tests.warm_python import python
 
@@ -33,14 +32,6 @@ def line(data, folder, *more):
     )
     settings += cli(dropout=0, attention_dropout=0)
     return [*pretraining(data, folder, *settings, objectives="headed,tlm"), "--no-epoch-checkpoints", *more]
-
-
-@pytest.fixture(scope="module")
-def headed():
-    """The objective `headed` is known in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(OBJECTIVES, Headed.name, Headed)
-        yield
 
 
 @pytest.fixture(scope="module")

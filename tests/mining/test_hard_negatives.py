@@ -12,7 +12,7 @@ import pytest
 from tiny_data import write_items
 
 from fairseq_xl.commands import mine_negatives
-from fairseq_xl.data.corpora import negatives, sampling, sentence_pairs
+from fairseq_xl.data.corpora import negatives, sentence_pairs
 from fairseq_xl.data.corpora.negatives import LengthRange, negatives_file, read_negatives
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.store import binarized_text, cached_tables
@@ -151,7 +151,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
     in_parts(monkeypatch, 64, 16)  # small chunks: the memory of a search depends on its candidates
     monkeypatch.setattr(hard_negatives, "BLOCK_ROWS", 1024)
     monkeypatch.setattr(binarized_text, "BLOCK_LINES", 1024)
-    monkeypatch.setattr(sampling, "STRETCH", 8)
+    monkeypatch.setattr(binarized_text, "STRETCH", 8)
     monkeypatch.setattr(fingerprints, "READ", 4096)
     monkeypatch.setattr(fingerprints, "SAMPLE_BYTES", 16)
     for module in (negatives, sentence_pairs, cached_tables):

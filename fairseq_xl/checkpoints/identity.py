@@ -193,7 +193,7 @@ def check_data_folder(options: Any, trained: str | None, identity: dict[str, Any
     Args:
         options: options of the task.
         trained: DATA of the training of the checkpoint, the file `path`.
-        identity: the checkpoint's identity; {} if it has none.
+        identity: the checkpoint's identity.
     """
     if not options.data:
         return  # `setup_task` says that it is missing
@@ -204,7 +204,7 @@ def check_data_folder(options: Any, trained: str | None, identity: dict[str, Any
             "trained; give another one, as in `fairseq-xl predict CHECKPOINT DATA`"
         )
     file = folder / "dict.txt"
-    if identity and file.is_file() and not options.get("language_module"):
+    if file.is_file() and not options.get("language_module"):
         dictionary = XLDictionary.load(file)
         check_dictionary(folder, dictionary)  # first: a damaged folder may be the right one
         check_vocabulary(identity, path, dictionary, file, trained)

@@ -88,7 +88,7 @@ def load_model_ensemble_and_task(
         cfg = checkpoint["cfg"]
         if task is None:
             task = tasks.setup_task(cfg.task, from_checkpoint=True)
-        task.load_state_dict(checkpoint.get("task_state") or {})
+        task.load_state_dict(checkpoint["task_state"])
         with naming_misfit(filenames):
             model = task.build_model(cfg.model, from_checkpoint=True)
             model.set_num_updates(checkpoint["optimizer_history"][-1]["num_updates"])
@@ -126,7 +126,7 @@ def _read(path: str, task: Any, overrides: dict[str, Any]) -> dict[str, Any]:
         state = checkpoint_utils.load_checkpoint_to_cpu(path, options)
         _check_fits(state, path, overrides)
         _set_options(state, path, task, overrides)
-    state["task_state"] = {**(state.get("task_state") or {}), "path": str(path)}
+    state["task_state"] = {**state["task_state"], "path": str(path)}
     return state
 
 
@@ -163,7 +163,7 @@ def _check_fits(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> 
 
 def _set_options(state: dict[str, Any], path: str, task: Any, overrides: dict[str, Any]) -> None:
     """Sets the options of the evaluation in the task, or in the configuration that will make it."""
-    cfg, identity = state["cfg"], (state.get("task_state") or {}).get("fairseq_xl") or {}
+    cfg, identity = state["cfg"], state["task_state"]["fairseq_xl"]
     if task is not None:
         if hasattr(task, "adopt_options"):
             task.adopt_options(cfg.task, identity)

@@ -10,7 +10,7 @@ from torch import nn
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.io.fingerprints import Inputs
 
-#: a batch, as the task's data set collates it; None or empty where a rank has none
+#: a batch, as the task's data set collates it; a dummy where a rank has none
 Sample = Any
 #: statistics of a step: numbers and tensors, with the same names on all ranks
 Logged = dict[str, Any]

@@ -20,7 +20,7 @@ from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.changed_settings import differs, options_of, other_settings
 from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE
-from fairseq_xl.io.options import literal
+from fairseq_xl.io.options import AUTO, literal
 from fairseq_xl.io.ranks import broadcast
 
 logger = logging.getLogger(__name__)
@@ -96,11 +96,11 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
         _forget_incomparable(state, cfg)
     if in_save_dir and (changes := other_settings(state["cfg"], cfg)):
         logger.warning("%s is resumed with other settings than before: %s", path, ", ".join(changes))
-    _scale_position(state, cfg)
     task.check_fits(state, path)
     if not resets["optimizer"] and state.get("last_optimizer_state") is not None:
         _check_optimizer(state, trainer, path)
     if not (cfg.checkpoint.reset_dataloader or path == cfg.checkpoint.finetune_from_model):  # the epoch goes on
+        _scale_position(state, cfg)
         task.inputs.resume(state["task_state"].get("inputs"), path)
     return state
 
@@ -133,15 +133,23 @@ def _scale_position(state: Mapping[str, Any], cfg: DictConfig) -> None:
     Otherwise it continues after the batches that all processes have read together.
     """
     position = state["extra_state"]["train_iterator"]
-    batches = position["iterations_in_epoch"]
+    batches, epoch = position["iterations_in_epoch"], position["epoch"]
     if not batches:
         return
+    passes, passed = (run.task.get("updates_per_epoch") == AUTO for run in (cfg, state["cfg"]))
+    if passes != passed:
+        raise UserError(
+            f"epoch {epoch} was begun with --updates-per-epoch {state['cfg'].task.get('updates_per_epoch')}, this run "
+            f"has {cfg.task.get('updates_per_epoch')}: restart the epoch with --reset-dataloader"
+        )
     if isinstance(cfg.task.get("updates_per_epoch"), int):
-        before, now = (micro_steps_of(run.optimization.update_freq, position["epoch"]) for run in (state["cfg"], cfg))
+        before, now = (micro_steps_of(run.optimization.update_freq, epoch) for run in (state["cfg"], cfg))
         position["iterations_in_epoch"] = batches // before * now
     else:
         before, now = (run.distributed_training.distributed_world_size for run in (state["cfg"], cfg))
-        position["iterations_in_epoch"] = -(-batches * before // now)
+        position["iterations_in_epoch"] = steps = -(-batches * before // now)
+        if skipped := steps * now - batches * before:
+            logger.warning("%d batches of epoch %d are skipped, since the number of processes differs", skipped, epoch)
 
 
 def _forget_incomparable(state: dict[str, Any], now: DictConfig) -> None:

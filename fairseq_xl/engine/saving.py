@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from fairseq import utils
 from fairseq.checkpoint_utils import checkpoint_paths
-from fairseq.data import data_utils, iterators
+from fairseq.data import iterators
 from omegaconf import DictConfig
 
 from fairseq_xl.engine import divergence
@@ -63,8 +63,7 @@ def _names(
     if value is not None and cfg.keep_best_checkpoints > 0:
         worst = [float(path.rpartition("_")[2].removesuffix(f"{suffix}.pt")) for path in _best_paths(cfg)[-1:]]
         if not worst or selection.is_no_worse(value, worst[0]):
-            with data_utils.numpy_seed(epoch, updates, value):  # a digit that distinguishes equal values
-                digit = np.random.randint(0, cfg.keep_best_checkpoints)
+            digit = np.random.default_rng((epoch, updates)).integers(cfg.keep_best_checkpoints)  # of equal values
             names.append(f"checkpoint.best_{cfg.best_checkpoint_metric}_{value:.3f}{digit}{suffix}.pt")
     if not cfg.no_last_checkpoints:
         names.append(f"checkpoint_last{suffix}.pt")

@@ -196,7 +196,7 @@ class Trainer:
         """The batches of an epoch of this rank."""
         cfg = self.cfg.dataset
         if load_dataset:
-            self.task.load_dataset(cfg.train_subset, epoch=epoch, combine=True, data_selector=None, tpu=False)
+            self.task.load_dataset(cfg.train_subset, epoch=epoch)
         limits = {"max_tokens": cfg.max_tokens, "max_sentences": cfg.batch_size}
         return self._batches(cfg.train_subset, cfg.max_tokens, epoch=epoch, training=True, **limits)
 

@@ -150,4 +150,4 @@ class Generation(FilesObjective, SourceTargetObjective):
                 *(split, truncated, sum(corpus.sentences for corpus in corpora.values())),
                 *(self.longest[0], self.option("length"), self.longest[1]),
             )
-        return {MIXED: MixedCorpus(corpora, self.cfg.alpha)} if trains and len(corpora) > 1 else corpora
+        return {MIXED: MixedCorpus(corpora, alpha=1)} if trains and len(corpora) > 1 else corpora

@@ -22,10 +22,12 @@ class Predictions:
         origin: the model.
         splits: the evaluated splits.
 
-    Raises `UserError` if the folder would keep predictions of another model.
+    Raises `UserError` if the folder would keep predictions of another model, and in several processes.
     """
 
     def __init__(self, objectives: Mapping[str, LabelledObjective], folder: str, origin: Origin, splits: Sequence[str]):
+        if distributed_utils.get_data_parallel_world_size() > 1:
+            raise UserError("--predictions-to works in one process only")
         self.objectives, self.folder, self.origin, self.splits = objectives, folder, origin, splits
         # split -> {(objective, language, index of the example): prediction}
         self.predictions: dict[str, dict[tuple[str, str, int], Any]] = {}
@@ -42,8 +44,6 @@ class Predictions:
 
     def collect(self, sample: dict[str, Any], indices: np.ndarray, predictions: list[Any]) -> None:
         """Adds the predictions of a batch, of the examples `indices` (n,)."""
-        if distributed_utils.get_data_parallel_world_size() > 1:
-            raise UserError("--predictions-to works in one process only")
         split, key = sample["split"], (sample["objective"], sample["corpus"])
         stored = self.predictions.setdefault(split, {})
         stored |= {(*key, index): value for index, value in zip(indices.tolist(), predictions, strict=True)}

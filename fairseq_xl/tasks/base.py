@@ -1,7 +1,7 @@
 """Base of all tasks: dictionary, model, and checks of checkpoints."""
 
 import os
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, cast
@@ -118,6 +118,10 @@ class XLTask(FairseqTask):
         """The dataset of a split."""
         return self.datasets[split]
 
+    #: {name: objective}
+    objectives: dict[str, Any]
+    #: {objective: names of the corpora whose losses are logged}
+    objective_corpora: Callable[[], dict[str, list[str]]]
     #: the joint dictionary, for fairseq
     source_dictionary = target_dictionary = property(lambda self: self.dictionary)
 
@@ -210,10 +214,6 @@ class XLTask(FairseqTask):
             criterion = FairseqCriterionWrapper(criterion)
         criterion.set_objectives(self.objectives, self.objective_corpora())
         return criterion
-
-    def objective_corpora(self) -> dict[str, list[str]]:
-        """{objective: names of the corpora whose losses are logged}."""
-        raise NotImplementedError(f"{type(self).__name__}.objective_corpora")
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """fairseq hook, which this package's training loop does not call; raises `UserError`."""

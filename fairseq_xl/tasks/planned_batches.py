@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,16 +24,15 @@ from fairseq_xl.data.plan.epoch_plan import (
 )
 from fairseq_xl.data.plan.passes import ObjectivePass, PassPlan
 from fairseq_xl.data.store.manifest import folder_of_epoch
-from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine.epochs import Epochs, Plan
 from fairseq_xl.engine.selection import check_selection
 from fairseq_xl.engine.waiting import log_padding_and_waiting
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.fingerprints import Inputs
 from fairseq_xl.io.options import AUTO, run_config
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.data_folder import DataFolder, open_other_shards
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
+from fairseq_xl.tasks.base import XLTask
 
 logger = logging.getLogger(__name__)
 
@@ -100,16 +99,11 @@ class EvaluationDataset(PlannedBatches, FairseqDataset):
         return sample | self.objectives[batch_spec.objective].net_input(sample["batch"])
 
 
-class PlannedTask:
-    """Base of tasks with planned batches; a subclass sets `cfg`, `objectives` and `datasets`."""
+class PlannedTask(XLTask):
+    """Base of tasks with planned batches; a subclass sets `objectives`."""
 
-    cfg: Any
-    dictionary: XLDictionary
-    inputs: Inputs
     objectives: dict[str, Objective]
     datasets: dict[str, PlannedBatches]  # by split
-    evaluates: bool
-    training_begun: bool
     #: whether the files of a training have to be checked before its text is loaded
     files_unchecked = False
     #: a data folder has a pair if its bitext has one of these splits
@@ -180,9 +174,9 @@ class PlannedTask:
 
     def _check_files(self) -> None:
         """Reads the files of a training before anything is encoded; raises `UserError` for their errors."""
-        self.files_unchecked, run, task = False, run_config(self.cfg), cast(Any, self)
+        self.files_unchecked, run = False, run_config(self.cfg)
         if any(isinstance(objective, FilesObjective) for objective in self.objectives.values()):
-            check_selection(run, task)
+            check_selection(run, self)
         for objective in self.objectives.values():
             objective.check_files(self.first_folder, self.validated_splits)
 
@@ -194,7 +188,7 @@ class PlannedTask:
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """As the base class; the files of a training are checked before its text is loaded."""
-        model = super().build_model(cfg, from_checkpoint)  # type: ignore[misc]  # of `XLTask`
+        model = super().build_model(cfg, from_checkpoint)
         self.files_unchecked = not from_checkpoint and run_config(self.cfg) is not None
         return model
 

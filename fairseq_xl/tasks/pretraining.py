@@ -31,7 +31,7 @@ LIMITS = ("batch_tokens", "batch_sentences")  # of an objective's batches
 LANGUAGES = ("train_langs", "eval_langs", "valid_langs")  # of an objective that reads files
 SPLITS = ("train", "valid", "test")
 
-PASS_OPTIONS = ("examples_per_epoch", "upsample_primary", "sampling_temperature")  # of a pass only
+PASS_OPTIONS = ("examples_per_epoch", "upsample_primary", "sampling_temperature")  # of objectives: of a pass only
 #: sampling options of objectives, and the reason why they have no effect in a pass
 SAMPLING_OPTIONS, NO_SAMPLING = ("alpha", "mixed", "warmup_length"), "--updates-per-epoch auto reads each example once"
 

@@ -103,8 +103,8 @@ class XLGenerationTask(XLSeq2SeqTask):
         self.build_objectives(identity.get("objective_options"))  # in the checkpoint's framing
 
     def metrics(self) -> list[str]:
-        """Names of the validation metrics: `ppl`, `loss`, and the perplexity of each language."""
-        return ["ppl", "loss", *(f"ppl_{language}" for language in self.objective.languages_of("valid"))]
+        """Names of the validation metrics: `ppl`, `loss`, and those of the objective."""
+        return ["ppl", "loss", *self.objective.metric_names(self.objective.languages_of("valid"))]
 
     def check_architecture(self, cfg: Any) -> None:
         """As the base class; sets the lengths to which texts are truncated, and compares them with the model's."""

@@ -28,7 +28,7 @@ from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.generation_options import check_generation, check_run
 from fairseq_xl.models.generator import generate, generator_class, restrict
 from fairseq_xl.objectives.corrupted_lines import fill_sources
-from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+from fairseq_xl.tasks.base import XLTaskConfig
 from fairseq_xl.tasks.language_pieces import LanguagePieces
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches, PlannedTask
 from fairseq_xl.tasks.subword_bpe import XLSubwords
@@ -50,7 +50,7 @@ class XLSeq2SeqConfig(InitialWeightsConfig, XLTaskConfig):
     )
 
 
-class XLSeq2SeqTask(PlannedTask, XLTask):
+class XLSeq2SeqTask(PlannedTask):
     """Base of tasks with an encoder-decoder, fairseq's generator and a single objective."""
 
     generates = True

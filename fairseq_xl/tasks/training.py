@@ -18,7 +18,7 @@ from fairseq_xl.objectives.labelled import LabelledObjective
 from fairseq_xl.objectives.log_values import sums_by_objective
 from fairseq_xl.objectives.predictions import Predictions
 from fairseq_xl.objectives.task_file_objectives import FilesObjective, check_files_exist
-from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+from fairseq_xl.tasks.base import XLTaskConfig
 from fairseq_xl.tasks.planned_batches import PlannedBatches, PlannedTask
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class TrainingConfig(LanguageModuleConfig, XLTaskConfig):
     )
 
 
-class TrainingTask(PlannedTask, XLTask):
+class TrainingTask(PlannedTask):
     """Base of pre-training and fine-tuning; a subclass builds the `objectives`."""
 
     #: whether names of objectives are part of names in the log and of predictions

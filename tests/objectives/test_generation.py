@@ -36,6 +36,11 @@ def test_files_are_read_and_truncated(dictionary, tmp_path, caplog):
     assert [source.tolist() for source, _ in corpus.texts([0, 1], None)] == [[4, 5, 6, 7, 8, 9, 2], [4, 2]]
     assert "train: 1 of 2 examples have more than 8 tokens of the source (--length) or 20 of the target" in caplog.text
     assert folder.inputs.read["train"].keys() == {"train.en.src", "train.en.tgt"}
+    for side in ("src", "tgt"):
+        (tmp_path / f"train.de.{side}").write_text("a\n" * 6)
+    two = made(dictionary, task_files=str(tmp_path), train_langs="en,de")
+    (mixed,) = two.open(folder, "train", trains=True).values()
+    assert mixed.shares.tolist() == [0.25, 0.75]  # each example is drawn as often as any other
 
 
 @pytest.mark.parametrize("weight, missing", [("0", None), ("1", "train.en.src")])

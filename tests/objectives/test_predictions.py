@@ -53,3 +53,9 @@ def test_a_single_objective_needs_no_subfolder(tmp_path):
     Predictions(alone, tmp_path, Origin("x.pt", None, "tagging"), ["test"])
     alone["tagging"].collect(batch("tagging", "en"), np.array([0, 1]), ["A", "B"])
     assert (tmp_path / "test.en.tsv").is_file()
+
+
+def test_several_processes_are_refused_before_the_training(tmp_path, monkeypatch):
+    monkeypatch.setattr("fairseq.distributed.utils.get_data_parallel_world_size", lambda: 2)
+    with pytest.raises(UserError, match="--predictions-to works in one process only"):
+        Predictions({}, str(tmp_path), None, ["valid"])

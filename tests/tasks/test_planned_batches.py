@@ -6,7 +6,7 @@ from fairseq_xl.tasks.planned_batches import PlannedBatches, PlannedTask
 
 
 def test_a_task_that_forgot_no_plans_has_none():
-    task, dataset = PlannedTask(), PlannedBatches({}, {})
+    task, dataset = PlannedTask.__new__(PlannedTask), PlannedBatches({}, {})
     task.cfg, task.objectives, task.datasets = SimpleNamespace(validation_examples=0), {}, {"valid": dataset}
     task.evaluates = task.training_begun = False
     assert task.get_batch_iterator(dataset, max_tokens=100).specs == []

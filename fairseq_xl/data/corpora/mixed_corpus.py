@@ -7,14 +7,16 @@ import numpy as np
 
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
-from fairseq_xl.data.corpora.sampling import permutation, smoothed_shares
+from fairseq_xl.data.corpora.sampling import smoothed_shares
 
 MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
 _EXAMPLES_PER_CORPUS = 2**48  # more than any text has tokens
 
 
 class MixedCorpus(Corpus):
-    """Several corpora as one: the language or pair of each example is sampled independently.
+    """Several corpora as one, in training: the language or pair of each example is sampled independently.
+
+    A pass over the data reads its `parts`.
 
     The number of an example is the number of its corpus times 2^48 plus its number in that corpus.
 
@@ -41,36 +43,8 @@ class MixedCorpus(Corpus):
     def mean_size(self, length: int) -> float:
         return sum(share * corpus.mean_size(length) for share, corpus in zip(self.shares, self.corpora))
 
-    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
-        """All examples in the order of the corpora, and their sizes."""
-        parts = [corpus.all_examples(length) for corpus in self.corpora]
-        numbered = [self.numbered(index, examples) for index, (examples, _) in enumerate(parts)]
-        return np.concatenate(numbered), np.concatenate([sizes for _, sizes in parts])
-
     def number_of_examples(self, length: int) -> int:
         return sum(corpus.number_of_examples(length) for corpus in self.corpora)
-
-    def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
-        """Random `count` of `all_examples`, in the order of the corpora, and their sizes (count,)."""
-        totals = [corpus.number_of_examples(length) for corpus in self.corpora]
-        # as numpy's multivariate_hypergeometric, which refuses more than 10^9 examples
-        sampled = permutation(rng, sum(totals))(np.arange(count))
-        counts = np.bincount(np.searchsorted(np.cumsum(totals), sampled, side="right"), minlength=len(totals)).tolist()
-        examples, sizes = [], []
-        for index, (corpus, corpus_count) in enumerate(zip(self.corpora, counts, strict=True)):
-            if corpus_count:
-                sampled, their_sizes = corpus.sample_of_all(rng, corpus_count, length)
-                examples.append(self.numbered(index, sampled))
-                sizes.append(their_sizes)
-        return np.concatenate(examples), np.concatenate(sizes)
-
-    def positions(self, examples: Numbers, length: int) -> Numbers:
-        """Positions (n,) of examples (n,) in the order of the corpora."""
-        counts = [corpus.number_of_examples(length) for corpus in self.corpora]
-        positions, before = np.empty_like(examples), np.cumsum([0, *counts])
-        for corpus, rows, subset in self._by_corpus(examples):
-            positions[rows] = before[self.corpora.index(corpus)] + corpus.positions(subset, length)
-        return positions
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
         """Random examples, without replacement within a pass over each corpus, and their sizes."""

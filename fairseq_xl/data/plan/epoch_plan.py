@@ -168,7 +168,7 @@ def training_plan(
     micro_steps: int,
     world_size: int,
 ) -> list[BatchSpec]:
-    """All batches of an epoch, in the order in which fairseq deals them out to ranks and micro-steps.
+    """All batches of an epoch, in the order in which ranks and micro-steps get them.
 
     Args:
         schedule: `alternate`: one objective per update, in turn (Lample & Conneau 2019, section 5.1); `cycle`: every

@@ -6,7 +6,6 @@ from tiny_data import write_items
 
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.documents import AdjacentSegments
-from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.token_stream import TokenStream
@@ -29,11 +28,10 @@ def corpora(tmp_path):
         "documents": AdjacentSegments(tmp_path / "en" / "train", "en"),
         "parallel": SentencePairs(tmp_path / "en-de" / "train.en-de", "en", "de"),
         "parallel_documents": ParallelDocuments(tmp_path / "en-de" / "train.en-de", "en", "de"),
-        "mixed": MixedCorpus(streams, 0.5),
     }
 
 
-@pytest.mark.parametrize("kind", ["monolingual", "documents", "parallel", "parallel_documents", "mixed"])
+@pytest.mark.parametrize("kind", ["monolingual", "documents", "parallel", "parallel_documents"])
 def test_sizes_and_languages_are_those_of_the_texts(corpora, kind):
     corpus = corpora[kind]
     assert isinstance(corpus, Corpus)
@@ -45,13 +43,13 @@ def test_sizes_and_languages_are_those_of_the_texts(corpora, kind):
     assert corpus.mean_size(LENGTH) == pytest.approx(sizes.mean())
     sampled, their_sizes = corpus.sample(np.random.default_rng(1), len(examples), LENGTH)
     assert len(sampled) == len(their_sizes) == len(examples)
-    assert corpus.sentences == {"mixed": 8}.get(kind, 4)
+    assert corpus.sentences == 4
 
 
-@pytest.mark.parametrize("kind", ["monolingual", "documents", "parallel", "parallel_documents", "mixed"])
+@pytest.mark.parametrize("kind", ["monolingual", "documents", "parallel", "parallel_documents"])
 def test_a_sample_of_all_examples_has_each_at_most_once_and_in_order(corpora, kind):
     length = 3  # blocks of a stream; others have longer examples
-    corpus, length = corpora[kind], length if kind in ("monolingual", "mixed") else LENGTH
+    corpus, length = corpora[kind], length if kind == "monolingual" else LENGTH
     examples, sizes = corpus.all_examples(length)
     assert corpus.number_of_examples(length) == len(examples)
     positions = {"parallel": [0, 1, 3, 4]}.get(kind, list(range(len(examples))))  # line 2 is left out

@@ -1,7 +1,5 @@
 """Batches of several languages (U2, G1): shares, sizes, and each example with its own text and language."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from tiny_data import write_items
@@ -68,20 +66,3 @@ def test_pairs_keep_their_order(tmp_path):
     }
     assert found == {(("de", "en"), ((10, 2), (11, 11, 2))), (("en", "fr"), ((50, 2), (51, 51, 2)))}
     assert set(sizes.tolist()) == {5}
-
-
-def test_a_sample_of_more_than_a_billion_examples():
-    """numpy draws counts from at most 10^9: three times as many examples of one corpus as of the other."""
-
-    def corpus(number):
-        return SimpleNamespace(
-            sentences=number,
-            number_of_examples=lambda length: number,
-            sample_of_all=lambda rng, count, length: (np.arange(count), np.full(count, number)),
-        )
-
-    mixed = MixedCorpus({"en": corpus(3 * 10**9), "de": corpus(10**9)}, 1)
-    _, sizes = mixed.sample_of_all(np.random.default_rng(6), 10_000, 9)
-    counts = {number: int((sizes == number).sum()) for number in (3 * 10**9, 10**9)}
-    assert sum(counts.values()) == 10_000
-    assert counts[10**9] == pytest.approx(2500, abs=5 * (10_000 * 3 / 16) ** 0.5)

@@ -1,5 +1,6 @@
 """Fixtures that every test may ask for, and --slow, with which tests marked slow run too."""
 
+import fcntl
 import gc
 import importlib
 import os
@@ -66,3 +67,23 @@ def dictionary(tmp_path):
 
     pieces = {f"p{number}": (number + 1) ** 2 for number in range(16)}
     return XLDictionary.load(write_dictionary(tmp_path / "dict.txt", pieces, ["de", "en", "fr"]))
+
+
+@pytest.fixture(scope="session")
+def written_once(tmp_path_factory):
+    """written_once(name, write): the folder `name`, which `write` fills in one of the test processes. Read only."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def written_once(name, write):
+        folder = root / name
+        with open(root / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                part = root / f"{name}.part"
+                part.mkdir()
+                write(part)
+                part.rename(folder)
+        return folder
+
+    return written_once

@@ -2,6 +2,12 @@
 
 import os
 
+from tests.bad_input.every_command import fails
+from tests.commands import (
+    run_train,
+    translation,
+)
+
 
 class MakesFolder:
     """Makes a folder when it is unpickled by a reader that runs code of a file."""
@@ -19,3 +25,18 @@ def one_line(shown, *parts):
     last = shown.splitlines()[-1]
     for part in parts:
         assert str(part) in last, shown
+
+
+def one_direction(data, folder, *more):
+    return translation(data, folder, "-s", "en", "-t", "de", *more)
+
+
+def refused(line, *sentence):
+    fails(lambda: run_train(line), *sentence)
+
+
+def changed(line, option, value):
+    """A command line with another value of one of its options."""
+    line = [*line]
+    line[line.index(option) + 1] = value
+    return line

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from fairseq_xl.mining import hard_negatives
+
 MADE_WITH = {"checkpoint": 1}
 
 
@@ -17,3 +19,9 @@ class FixedVectors:
 
     def vector(self, tokens):
         return np.random.default_rng(tokens).normal(size=self.channels).astype(np.float32)
+
+
+def in_parts(monkeypatch, chunk, chunks=1):
+    """Parts of so many chunks of so many pairs."""
+    monkeypatch.setattr(hard_negatives, "LINES_AT_ONCE", chunk)
+    monkeypatch.setattr(hard_negatives, "PART_CHUNKS", chunks)

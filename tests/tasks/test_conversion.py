@@ -1,62 +1,20 @@
 """`fairseq-xl convert`: published models with random weights become checkpoints, and these become folders again."""
 
-import contextlib
-import io
 import json
 import shutil
-import subprocess
-import sys
 from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import sentencepiece
 import torch
-from torch import nn
 
 import fairseq_xl
 from fairseq_xl.checkpoints import published_models
-from fairseq_xl.commands import convert, describe
 from fairseq_xl.errors import UserError
 from tests.commands import run_train, translation
 from tests.published_text import write_wordpiece, write_xlm
-
-TEXT = ["the house is green .", "a bird sings in the green house .", "the bird is in a tree .", "trees are green ."]
-SENTENCES = ["the house is green .", "a tree sings ."]
-
-
-def randomize(model):
-    torch.manual_seed(0)
-    for name, parameter in model.named_parameters():
-        mean = 1.0 if "norm" in name.lower() and name.endswith("weight") and parameter.dim() == 1 else 0.0
-        nn.init.normal_(parameter, mean=mean, std=0.3)
-    for name, parameter in model.named_parameters():
-        if "token_type" in name and len(parameter) == 1:  # as in XLM-R's files
-            nn.init.zeros_(parameter)
-    return model.eval()
-
-
-def xlm_roberta(folder, data_bin, dtype=torch.float32, shards=False):
-    from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
-
-    shutil.copy(data_bin / "sentencepiece.model", folder / "sentencepiece.bpe.model")
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
-    config = XLMRobertaConfig(
-        vocab_size=len(pieces) + 2,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=42,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-    )
-    model = randomize(XLMRobertaForMaskedLM(config)).to(dtype)
-    model.save_pretrained(folder, max_shard_size="5KB" if shards else "1GB")
-    return model.float()
+from tests.tasks.conversion_builders import SENTENCES, TEXT, framed, mbart, original, randomize, run, xlm_roberta  # noqa: F401
 
 
 def mbert(folder, data_bin):
@@ -92,28 +50,6 @@ def xlm(folder, data_bin):
         pad_index=2,
     )
     model = randomize(XLMWithLMHeadModel(config))
-    model.save_pretrained(folder)
-    return model
-
-
-def mbart(folder, data_bin):
-    from transformers import MBartConfig, MBartForConditionalGeneration
-
-    shutil.copy(data_bin / "sentencepiece.model", folder / "sentencepiece.bpe.model")
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
-    config = MBartConfig(
-        vocab_size=len(pieces) - 3 + 4 + 25 + 1,
-        d_model=16,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        max_position_embeddings=40,
-        scale_embedding=True,
-    )
-    model = randomize(MBartForConditionalGeneration(config))
     model.save_pretrained(folder)
     return model
 
@@ -155,17 +91,6 @@ def veco(folder, data_bin):
     return model
 
 
-def run(*arguments):
-    convert.main([str(argument) for argument in arguments])
-
-
-@pytest.fixture
-def original(tmp_path):
-    folder = tmp_path / "original"
-    folder.mkdir()
-    return folder
-
-
 def rows_of(found, dictionary):
     """Rows of the original for our symbols without [xx]."""
     return torch.tensor([found[dictionary.symbols[number]] for number in range(dictionary.first_language)])
@@ -176,17 +101,6 @@ def our_logits(loaded, tokens, languages=None, segments=None):
     padding = tokens.eq(loaded.task.dictionary.pad())
     hidden = model.encode(tokens, languages=languages, padding_mask=padding, segments=segments)
     return model.output(hidden)
-
-
-def framed(loaded, language):
-    """SENTENCES as tokens (B, T) of the converted model, with padding."""
-    from fairseq_xl.data.framing import pad_rows
-    from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
-
-    encode = TextEncoder(loaded.task.folder(), loaded.task.dictionary)
-    number = loaded.task.dictionary.language_id(language)
-    rows = [loaded.task.framing.sentence(encode(sentence, language), number) for sentence in SENTENCES]
-    return torch.from_numpy(pad_rows(rows, loaded.task.dictionary.pad()))
 
 
 @torch.no_grad()
@@ -445,236 +359,3 @@ def test_veco_translation(original, data_bin, tmp_path):
     expected, _ = theirs(rows[tokens], tokens.ne(1).sum(1), rows[target])
     logits, _ = model(src_tokens=tokens, src_lengths=None, prev_output_tokens=target)
     torch.testing.assert_close(logits, expected[..., rows], atol=1e-5, rtol=0)
-
-
-def damaged(folder, data_bin):
-    xlm_roberta(folder, data_bin)
-    whole = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-
-
-def without_shard(folder, data_bin):
-    xlm_roberta(folder, data_bin, shards=True)
-    next(folder.glob("model-00002*")).unlink()
-
-
-def elsewhere(folder, data_bin):
-    xlm_roberta(folder, data_bin, shards=True)
-    index = folder / "model.safetensors.index.json"
-    content = json.loads(index.read_text())
-    content["weight_map"] = dict.fromkeys(content["weight_map"], "../other.safetensors")
-    index.write_text(json.dumps(content))
-
-
-def without_tokenizer(folder, data_bin):
-    xlm_roberta(folder, data_bin)
-    (folder / "sentencepiece.bpe.model").unlink()
-
-
-def another_vocabulary(folder, data_bin):
-    xlm_roberta(folder, data_bin)
-    (folder / "sentencepiece.bpe.model").unlink()
-    (folder / "dict.txt").write_text("".join(f"p{number} 1\n" for number in range(7)))
-
-
-def another_kind(folder, data_bin):
-    from transformers import GPT2Config, GPT2Model
-
-    GPT2Model(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)).save_pretrained(folder)
-
-
-def code(folder, data_bin):
-    xlm_roberta(folder, data_bin)
-    (folder / "config.json").write_text(json.dumps({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}))
-    (folder / "modeling.py").write_text("raise SystemExit('ran')")
-
-
-BAD = {
-    "half a file": (damaged, "model.safetensors is not a safetensors file, or it is damaged or cut short"),
-    "a shard is missing": (without_shard, "model-00002.* cannot be read as a checkpoint: No such file"),
-    "a shard elsewhere": (elsewhere, "names the shard '../other.safetensors': expected a file in the same folder"),
-    "no tokenizer": (without_tokenizer, "is needed beside model.safetensors"),
-    "another vocabulary": (another_vocabulary, "token embeddings have 83 rows, but .*dict.txt lists 12 symbols"),
-    "another kind": (another_kind, "model_type 'gpt2'; bart, bert, encoder-decoder, mbart, xlm, xlm-roberta can be"),
-    "code": (code, "model_type 'mine'; "),
-}
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_input_is_one_sentence_and_writes_nothing(original, data_bin, tmp_path, kind):
-    make, message = BAD[kind]
-    make(original, data_bin)
-    with pytest.raises(UserError, match=message):
-        run(original, tmp_path / "ours", "--langs", "en")
-    assert [path.name for path in tmp_path.iterdir()] == ["original"]
-
-
-def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path):
-    xlm_roberta(original, data_bin)
-    with pytest.raises(UserError, match="--dtype: .* is a published model: convert it to a checkpoint first"):
-        run(original, tmp_path / "ours", "--dtype", "float16")
-    with pytest.raises(UserError, match="--to: .* is a published model: convert it to a checkpoint first"):
-        run(original, tmp_path / "ours", "--to", "transformers")
-    with pytest.raises(UserError, match="there is no such file or folder"):
-        run(tmp_path / "nothing", tmp_path / "ours")
-    run(original, tmp_path / "ours", "--langs", "en")
-    with pytest.raises(UserError, match="exists: name a new folder"):
-        run(original, tmp_path / "ours", "--langs", "en")
-    shutil.copytree(tmp_path / "ours", tmp_path / "two" / "folders" / "ours")
-    run(tmp_path / "two" / "folders" / "ours", tmp_path / "above" / "it" / "back")  # folders that do not exist
-    assert (tmp_path / "above" / "it" / "back" / "config.json").is_file()
-    for langs, message in (
-        (None, "has no languages: name those"),
-        ("en,en", "en is named twice"),
-        ("e n", "'e n' is not"),
-    ):
-        with pytest.raises(UserError, match=message):
-            run(original, tmp_path / "more", *([] if langs is None else ["--langs", langs]))
-    for options, message in (
-        (("--to", "fairseq", "--no-tokenizer"), "--no-tokenizer: not for --to fairseq"),
-        (("--layer", 1), "--layer: not for --to transformers"),
-        (("--lang", "qq"), "language 'qq' has no symbol in the dictionary"),
-    ):
-        with pytest.raises(UserError, match=message):
-            run(tmp_path / "ours", tmp_path / "more", *options)
-    with pytest.raises(UserError, match="exists: name a new folder"):
-        run(original, tmp_path / "ours" / "..", "--langs", "en")
-    with pytest.raises(UserError, match="--langs: for published models only, and .*checkpoint.pt is not one"):
-        run(tmp_path / "ours", tmp_path / "back", "--langs", "en")
-    shutil.move(tmp_path / "ours" / "dict.txt", tmp_path / "dict.txt")
-    with pytest.raises(UserError, match="--data: name the data folder of .*checkpoint.pt, with its dict.txt"):
-        run(tmp_path / "ours", tmp_path / "back")
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("pooling", ["mean", "first"])
-def test_sentence_transformers_has_the_embeddings_of_a_layer(original, data_bin, tmp_path, pooling):
-    from sentence_transformers import SentenceTransformer
-
-    xlm_roberta(original, data_bin)
-    run(original, tmp_path / "ours", "--langs", "en,de")
-    kind = ("--to", "sentence-transformers", "--layer", 1, "--pooling", pooling)
-    run(tmp_path / "ours", tmp_path / "sentences", *kind)
-    expected = fairseq_xl.load(tmp_path / "ours").encode(SENTENCES, lang="de", layer=1, pooling=pooling)
-    found = SentenceTransformer(str(tmp_path / "sentences"), device="cpu").encode(SENTENCES)
-    assert found.shape == expected.shape
-    assert abs(found - expected).max() < 1e-5
-    with pytest.raises(UserError, match="--layer 3: expected 1 to 2, the layers of .*checkpoint.pt"):
-        run(tmp_path / "ours", tmp_path / "deeper", "--to", "sentence-transformers", "--layer", 3)
-
-
-def test_what_lies_beside_the_output_is_left_alone(original, data_bin, tmp_path):
-    xlm_roberta(original, data_bin)
-    (tmp_path / "ours.tmp").mkdir()
-    (tmp_path / "ours.tmp" / "thesis.txt").write_text("mine")
-    run(original, tmp_path / "ours", "--langs", "en")
-    assert (tmp_path / "ours.tmp" / "thesis.txt").read_text() == "mine"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["original", "ours", "ours.tmp"]
-
-
-#: fairseq without this package: FOLDER OUTPUT SENTENCE ...
-FROM_PRETRAINED = """
-import sys
-import torch
-from fairseq.models.roberta import RobertaModel
-folder, output, *sentences = sys.argv[1:]
-model = RobertaModel.from_pretrained(folder).eval()
-with torch.no_grad():
-    rows = [model.encode(sentence) for sentence in sentences]
-    torch.save([(row, model.extract_features(row[None])) for row in rows], output)
-"""
-
-
-@torch.no_grad()
-def test_fairseq_gets_the_sub_words_too(original, data_bin, tmp_path):
-    xlm_roberta(original, data_bin)
-    run(original, tmp_path / "ours", "--langs", "en,de")
-    run(tmp_path / "ours", tmp_path / "fairseq", "--to", "fairseq")
-    arguments = [str(tmp_path / "fairseq"), str(tmp_path / "features"), *SENTENCES]
-    subprocess.run([sys.executable, "-c", FROM_PRETRAINED, *arguments], check=True, capture_output=True, cwd=tmp_path)
-    ours = fairseq_xl.load(tmp_path / "ours")
-    for row, (tokens, features) in zip(framed(ours, "de"), torch.load(tmp_path / "features"), strict=True):
-        assert torch.equal(tokens, row[row != 1])
-        torch.testing.assert_close(features, ours.model.encode(tokens[None]), atol=1e-5, rtol=0)
-    run(tmp_path / "fairseq", tmp_path / "again")
-    again = fairseq_xl.load(tmp_path / "again")
-    assert again.task.dictionary.symbols == ours.task.dictionary.symbols
-    assert torch.equal(framed(again, "de"), framed(ours, "de"))
-    one, other = (loaded.model.state_dict() for loaded in (ours, again))
-    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)  # rows of [xx] too
-
-
-def test_a_direction_is_needed_where_there_are_several(original, data_bin, tmp_path, caplog):
-    mbart(original, data_bin)
-    run(original, tmp_path / "ours", "--langs", "en,de")
-    for language in ("en", "en-fr", "de-"):
-        with pytest.raises(UserError, match=f"--lang {language}: expected a direction of two of en, de"):
-            run(tmp_path / "ours", tmp_path / "other", "--lang", language)
-    with pytest.raises(UserError, match="--langs: .*original has de_DE under the name de"):
-        run(original, tmp_path / "other", "--langs", "de_DE,en")
-    run(original, tmp_path / "unknown", "--langs", "sw,en")
-    assert "original has no sw: random embeddings" in caplog.text
-    with pytest.raises(UserError, match="--framing mbart puts the language behind each text: name it"):
-        run(tmp_path / "ours", tmp_path / "other")
-    run(tmp_path / "ours", tmp_path / "other", "--no-tokenizer")
-    assert "without a direction" in caplog.text or "no direction is named" in caplog.text
-
-
-def test_codes_of_languages_with_a_hyphen(original, data_bin, tmp_path):
-    xlm_roberta(original, data_bin)
-    with pytest.raises(UserError, match="--langs: 'pt-BR' is not a language code"):
-        run(original, tmp_path / "ours", "--langs", "en,pt-BR")
-
-
-def described(*paths):
-    """The JSON objects that `fairseq-xl describe` writes."""
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        describe.main(["--json", *map(str, paths)])
-    return [json.loads(line) for line in output.getvalue().splitlines()]
-
-
-def test_descriptions_of_every_form_of_a_model(original, data_bin, tmp_path):
-    xlm_roberta(original, data_bin)
-    run(original, tmp_path / "ours", "--langs", "en,de")
-    run(tmp_path / "ours", tmp_path / "theirs")
-    run(tmp_path / "ours", tmp_path / "sentences", "--to", "sentence-transformers")
-    run(tmp_path / "ours", tmp_path / "fairseq", "--to", "fairseq")
-    names = ("original", "ours", "theirs", "sentences", "fairseq")
-    published_one, ours, theirs, sentences, of_fairseq = described(*(tmp_path / name for name in names))
-    assert published_one["kind"] == "folder of transformers" and published_one["model_type"] == "xlm-roberta"
-    assert published_one["encoder layers"] == 2 and published_one["channels"] == 16
-    assert published_one["options"]["--position-offset"] == 2 and published_one["options"]["--heads"] == 2
-    assert ours["kind"] == "checkpoint of fairseq_xl, task xl_pretraining" and ours["languages"] == ["en", "de"]
-    assert ours["architecture"] == "xl_xlmr_base" and ours["updates"] == 0 and ours["objectives"] == "mlm"
-    assert ours["initialized from"] == {"init_from": str(original)} and ours["optimizer state"] is False
-    rows = published_one["token embeddings"]
-    assert ours["token embeddings"] == theirs["token embeddings"] == rows + 2
-    assert theirs["languages"] == ["en", "de"]  # tokenizer.json has [en] and [de]
-    assert sentences["kind"] == "folder of sentence-transformers" and "--output-form" not in sentences["options"]
-    assert of_fairseq["kind"] == "published model, layout fairseq_roberta"
-    assert ours["parameters"] == of_fairseq["parameters"] == published_one["parameters"] + 2 * 17  # rows, their bias
-
-
-def test_descriptions_run_nothing_and_name_what_is_wrong(original, data_bin, tmp_path):
-    code(original, data_bin)
-    (found,) = described(original)
-    assert found["model_type"] == "mine" and "can be converted" in found["convertible"]
-    whole = original / "model.safetensors"
-    whole.write_bytes(whole.read_bytes()[:100])
-    (tmp_path / "words.txt").write_text("2 3\na 1 2 3\nb 4 5 6\n")
-    assert described(tmp_path / "words.txt")[0] | {"path": ""} == {
-        "path": "",
-        "kind": "word vectors",
-        "rows": 2,
-        "channels": 3,
-    }
-    torch.save({"weights": torch.zeros(1)}, tmp_path / "foreign.pt")
-    for path, message in (
-        (whole, "is not a safetensors file, or it is damaged or cut short"),
-        (tmp_path / "nothing", "there is no such file or folder"),
-        (tmp_path, "is a folder without published weights"),
-        (tmp_path / "foreign.pt", "foreign.pt"),
-    ):
-        with pytest.raises(UserError, match=message):
-            described(path)

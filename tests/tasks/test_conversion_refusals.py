@@ -1,0 +1,249 @@
+"""Conversion: bad input, options that do not fit, what is written beside a model, descriptions."""
+
+import contextlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import fairseq_xl
+from fairseq_xl.commands import describe
+from fairseq_xl.errors import UserError
+from tests.tasks.conversion_builders import SENTENCES, framed, mbart, original, run, xlm_roberta  # noqa: F401
+
+
+def damaged(folder, data_bin):
+    xlm_roberta(folder, data_bin)
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+
+
+def without_shard(folder, data_bin):
+    xlm_roberta(folder, data_bin, shards=True)
+    next(folder.glob("model-00002*")).unlink()
+
+
+def elsewhere(folder, data_bin):
+    xlm_roberta(folder, data_bin, shards=True)
+    index = folder / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"] = dict.fromkeys(content["weight_map"], "../other.safetensors")
+    index.write_text(json.dumps(content))
+
+
+def without_tokenizer(folder, data_bin):
+    xlm_roberta(folder, data_bin)
+    (folder / "sentencepiece.bpe.model").unlink()
+
+
+def another_vocabulary(folder, data_bin):
+    xlm_roberta(folder, data_bin)
+    (folder / "sentencepiece.bpe.model").unlink()
+    (folder / "dict.txt").write_text("".join(f"p{number} 1\n" for number in range(7)))
+
+
+def another_kind(folder, data_bin):
+    from transformers import GPT2Config, GPT2Model
+
+    GPT2Model(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)).save_pretrained(folder)
+
+
+def code(folder, data_bin):
+    xlm_roberta(folder, data_bin)
+    (folder / "config.json").write_text(json.dumps({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}))
+    (folder / "modeling.py").write_text("raise SystemExit('ran')")
+
+
+BAD = {
+    "half a file": (damaged, "model.safetensors is not a safetensors file, or it is damaged or cut short"),
+    "a shard is missing": (without_shard, "model-00002.* cannot be read as a checkpoint: No such file"),
+    "a shard elsewhere": (elsewhere, "names the shard '../other.safetensors': expected a file in the same folder"),
+    "no tokenizer": (without_tokenizer, "is needed beside model.safetensors"),
+    "another vocabulary": (another_vocabulary, "token embeddings have 83 rows, but .*dict.txt lists 12 symbols"),
+    "another kind": (another_kind, "model_type 'gpt2'; bart, bert, encoder-decoder, mbart, xlm, xlm-roberta can be"),
+    "code": (code, "model_type 'mine'; "),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_sentence_and_writes_nothing(original, data_bin, tmp_path, kind):
+    make, message = BAD[kind]
+    make(original, data_bin)
+    with pytest.raises(UserError, match=message):
+        run(original, tmp_path / "ours", "--langs", "en")
+    assert [path.name for path in tmp_path.iterdir()] == ["original"]
+
+
+def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    with pytest.raises(UserError, match="--dtype: .* is a published model: convert it to a checkpoint first"):
+        run(original, tmp_path / "ours", "--dtype", "float16")
+    with pytest.raises(UserError, match="--to: .* is a published model: convert it to a checkpoint first"):
+        run(original, tmp_path / "ours", "--to", "transformers")
+    with pytest.raises(UserError, match="there is no such file or folder"):
+        run(tmp_path / "nothing", tmp_path / "ours")
+    run(original, tmp_path / "ours", "--langs", "en")
+    with pytest.raises(UserError, match="exists: name a new folder"):
+        run(original, tmp_path / "ours", "--langs", "en")
+    shutil.copytree(tmp_path / "ours", tmp_path / "two" / "folders" / "ours")
+    run(tmp_path / "two" / "folders" / "ours", tmp_path / "above" / "it" / "back")  # folders that do not exist
+    assert (tmp_path / "above" / "it" / "back" / "config.json").is_file()
+    for langs, message in (
+        (None, "has no languages: name those"),
+        ("en,en", "en is named twice"),
+        ("e n", "'e n' is not"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(original, tmp_path / "more", *([] if langs is None else ["--langs", langs]))
+    for options, message in (
+        (("--to", "fairseq", "--no-tokenizer"), "--no-tokenizer: not for --to fairseq"),
+        (("--layer", 1), "--layer: not for --to transformers"),
+        (("--lang", "qq"), "language 'qq' has no symbol in the dictionary"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(tmp_path / "ours", tmp_path / "more", *options)
+    with pytest.raises(UserError, match="exists: name a new folder"):
+        run(original, tmp_path / "ours" / "..", "--langs", "en")
+    with pytest.raises(UserError, match="--langs: for published models only, and .*checkpoint.pt is not one"):
+        run(tmp_path / "ours", tmp_path / "back", "--langs", "en")
+    shutil.move(tmp_path / "ours" / "dict.txt", tmp_path / "dict.txt")
+    with pytest.raises(UserError, match="--data: name the data folder of .*checkpoint.pt, with its dict.txt"):
+        run(tmp_path / "ours", tmp_path / "back")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_sentence_transformers_has_the_embeddings_of_a_layer(original, data_bin, tmp_path, pooling):
+    from sentence_transformers import SentenceTransformer
+
+    xlm_roberta(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    kind = ("--to", "sentence-transformers", "--layer", 1, "--pooling", pooling)
+    run(tmp_path / "ours", tmp_path / "sentences", *kind)
+    expected = fairseq_xl.load(tmp_path / "ours").encode(SENTENCES, lang="de", layer=1, pooling=pooling)
+    found = SentenceTransformer(str(tmp_path / "sentences"), device="cpu").encode(SENTENCES)
+    assert found.shape == expected.shape
+    assert abs(found - expected).max() < 1e-5
+    with pytest.raises(UserError, match="--layer 3: expected 1 to 2, the layers of .*checkpoint.pt"):
+        run(tmp_path / "ours", tmp_path / "deeper", "--to", "sentence-transformers", "--layer", 3)
+
+
+def test_what_lies_beside_the_output_is_left_alone(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    (tmp_path / "ours.tmp").mkdir()
+    (tmp_path / "ours.tmp" / "thesis.txt").write_text("mine")
+    run(original, tmp_path / "ours", "--langs", "en")
+    assert (tmp_path / "ours.tmp" / "thesis.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["original", "ours", "ours.tmp"]
+
+
+#: fairseq without this package: FOLDER OUTPUT SENTENCE ...
+FROM_PRETRAINED = """
+import sys
+import torch
+from fairseq.models.roberta import RobertaModel
+folder, output, *sentences = sys.argv[1:]
+model = RobertaModel.from_pretrained(folder).eval()
+with torch.no_grad():
+    rows = [model.encode(sentence) for sentence in sentences]
+    torch.save([(row, model.extract_features(row[None])) for row in rows], output)
+"""
+
+
+@torch.no_grad()
+def test_fairseq_gets_the_sub_words_too(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    run(tmp_path / "ours", tmp_path / "fairseq", "--to", "fairseq")
+    arguments = [str(tmp_path / "fairseq"), str(tmp_path / "features"), *SENTENCES]
+    subprocess.run([sys.executable, "-c", FROM_PRETRAINED, *arguments], check=True, capture_output=True, cwd=tmp_path)
+    ours = fairseq_xl.load(tmp_path / "ours")
+    for row, (tokens, features) in zip(framed(ours, "de"), torch.load(tmp_path / "features"), strict=True):
+        assert torch.equal(tokens, row[row != 1])
+        torch.testing.assert_close(features, ours.model.encode(tokens[None]), atol=1e-5, rtol=0)
+    run(tmp_path / "fairseq", tmp_path / "again")
+    again = fairseq_xl.load(tmp_path / "again")
+    assert again.task.dictionary.symbols == ours.task.dictionary.symbols
+    assert torch.equal(framed(again, "de"), framed(ours, "de"))
+    one, other = (loaded.model.state_dict() for loaded in (ours, again))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)  # rows of [xx] too
+
+
+def test_a_direction_is_needed_where_there_are_several(original, data_bin, tmp_path, caplog):
+    mbart(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    for language in ("en", "en-fr", "de-"):
+        with pytest.raises(UserError, match=f"--lang {language}: expected a direction of two of en, de"):
+            run(tmp_path / "ours", tmp_path / "other", "--lang", language)
+    with pytest.raises(UserError, match="--langs: .*original has de_DE under the name de"):
+        run(original, tmp_path / "other", "--langs", "de_DE,en")
+    run(original, tmp_path / "unknown", "--langs", "sw,en")
+    assert "original has no sw: random embeddings" in caplog.text
+    with pytest.raises(UserError, match="--framing mbart puts the language behind each text: name it"):
+        run(tmp_path / "ours", tmp_path / "other")
+    run(tmp_path / "ours", tmp_path / "other", "--no-tokenizer")
+    assert "without a direction" in caplog.text or "no direction is named" in caplog.text
+
+
+def test_codes_of_languages_with_a_hyphen(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    with pytest.raises(UserError, match="--langs: 'pt-BR' is not a language code"):
+        run(original, tmp_path / "ours", "--langs", "en,pt-BR")
+
+
+def described(*paths):
+    """The JSON objects that `fairseq-xl describe` writes."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        describe.main(["--json", *map(str, paths)])
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def test_descriptions_of_every_form_of_a_model(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    run(tmp_path / "ours", tmp_path / "theirs")
+    run(tmp_path / "ours", tmp_path / "sentences", "--to", "sentence-transformers")
+    run(tmp_path / "ours", tmp_path / "fairseq", "--to", "fairseq")
+    names = ("original", "ours", "theirs", "sentences", "fairseq")
+    published_one, ours, theirs, sentences, of_fairseq = described(*(tmp_path / name for name in names))
+    assert published_one["kind"] == "folder of transformers" and published_one["model_type"] == "xlm-roberta"
+    assert published_one["encoder layers"] == 2 and published_one["channels"] == 16
+    assert published_one["options"]["--position-offset"] == 2 and published_one["options"]["--heads"] == 2
+    assert ours["kind"] == "checkpoint of fairseq_xl, task xl_pretraining" and ours["languages"] == ["en", "de"]
+    assert ours["architecture"] == "xl_xlmr_base" and ours["updates"] == 0 and ours["objectives"] == "mlm"
+    assert ours["initialized from"] == {"init_from": str(original)} and ours["optimizer state"] is False
+    rows = published_one["token embeddings"]
+    assert ours["token embeddings"] == theirs["token embeddings"] == rows + 2
+    assert theirs["languages"] == ["en", "de"]  # tokenizer.json has [en] and [de]
+    assert sentences["kind"] == "folder of sentence-transformers" and "--output-form" not in sentences["options"]
+    assert of_fairseq["kind"] == "published model, layout fairseq_roberta"
+    assert ours["parameters"] == of_fairseq["parameters"] == published_one["parameters"] + 2 * 17  # rows, their bias
+
+
+def test_descriptions_run_nothing_and_name_what_is_wrong(original, data_bin, tmp_path):
+    code(original, data_bin)
+    (found,) = described(original)
+    assert found["model_type"] == "mine" and "can be converted" in found["convertible"]
+    whole = original / "model.safetensors"
+    whole.write_bytes(whole.read_bytes()[:100])
+    (tmp_path / "words.txt").write_text("2 3\na 1 2 3\nb 4 5 6\n")
+    assert described(tmp_path / "words.txt")[0] | {"path": ""} == {
+        "path": "",
+        "kind": "word vectors",
+        "rows": 2,
+        "channels": 3,
+    }
+    torch.save({"weights": torch.zeros(1)}, tmp_path / "foreign.pt")
+    for path, message in (
+        (whole, "is not a safetensors file, or it is damaged or cut short"),
+        (tmp_path / "nothing", "there is no such file or folder"),
+        (tmp_path, "is a folder without published weights"),
+        (tmp_path / "foreign.pt", "foreign.pt"),
+    ):
+        with pytest.raises(UserError, match=message):
+            described(path)

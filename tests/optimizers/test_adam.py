@@ -9,7 +9,7 @@ from fairseq.optim import adam as fairseq_adam
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.optimizers import adam as module, base
+from fairseq_xl.optimizers import adam as module, float32_state
 from fairseq_xl.optimizers.adam import Adam
 from fairseq_xl.optimizers.lamb import Lamb
 from tests.commands import equal_parameters, load, pretraining, run_train
@@ -74,7 +74,7 @@ def test_torchs_eps_would_differ():
 @pytest.mark.parametrize("chunk", [1, 20, 2**25])
 def test_16_bits_have_a_state_of_32(monkeypatch, dtype, chunk):
     """Parameters alone, without masters, as fairseq updates them; in chunks of any size."""
-    monkeypatch.setattr(base, "CHUNK", chunk)
+    monkeypatch.setattr(float32_state, "CHUNK", chunk)
     settings = dict(lr=0.1, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1)
     ours, theirs = parameters(dtype), parameters(dtype)
     one, other = Adam(ours, **settings), fairseq_adam.Adam(theirs, **settings)
@@ -141,8 +141,8 @@ def test_gradients_of_another_layout():
     weights, expected = parameters(shapes=[(5, 3)]), parameters(shapes=[(5, 3)])
     gradient = torch.arange(1.0, 16).view(5, 3)
     weights[0].grad, expected[0].grad = gradient.t().contiguous().t(), gradient
-    assert not weights[0].grad.is_contiguous() and base.gradients(weights)[0].stride() == weights[0].stride()
-    assert base.gradients(expected)[0] is expected[0].grad
+    assert not weights[0].grad.is_contiguous() and float32_state.gradients(weights)[0].stride() == weights[0].stride()
+    assert float32_state.gradients(expected)[0] is expected[0].grad
     for optimizer in (Adam(weights, **SETTINGS), Adam(expected, **SETTINGS)):
         optimizer.step()
     assert torch.equal(weights[0], expected[0])

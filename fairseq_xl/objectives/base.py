@@ -158,6 +158,11 @@ class Objective:
         OBJECTIVES[objective.name] = objective
         return objective
 
+    @classmethod
+    def class_for(cls, cfg: Any) -> type["Objective"]:
+        """The class of an objective with these options: a subclass for some of them."""
+        return cls
+
     def option(self, key: str) -> str:
         """The name of an option on the command line, for messages."""
         return f"--objective-options {self.name}.{key}" if self.named else option_name(key)

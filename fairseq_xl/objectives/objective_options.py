@@ -66,9 +66,10 @@ def build_objectives(
         for name, values in settings.items()
         if values or name in selected
     }
-    arguments = {name: (configs[name], dictionary, framing) for name in selected}
     return {
-        name: OBJECTIVES[kind](*arguments[name]) if name == kind else OBJECTIVES[kind](*arguments[name], name)
+        name: OBJECTIVES[kind].class_for(configs[name])(
+            configs[name], dictionary, framing, *([] if name == kind else [name])
+        )
         for name, kind in selected.items()
     }
 

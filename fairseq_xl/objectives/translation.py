@@ -78,37 +78,83 @@ class TranslationConfig(DirectionOptions, ObjectiveConfig):
             raise UserError(f"upsample_primary={self.upsample_primary:g} needs back_translated")
 
 
-@Objective.register
-class Translation(SourceTargetObjective):
-    """Predicts the translation of a sentence; models of --arch xl_unmt_* translate by `xl_translation`."""
+class TranslationObjective(SourceTargetObjective):
+    """Base of the two forms of `translation`: it predicts the translation of a sentence."""
 
     Config = TranslationConfig
     name = "translation"
     corpus_class = SentencePairs
+
+    def trained_directions(self, folder: DataFolder) -> list[str]:
+        """The directions in which the model learns to translate."""
+        raise NotImplementedError(f"{type(self).__name__}.trained_directions")
+
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
+        """{"translation": `Term` over the tokens of the targets}, and "nll" without smoothing."""
+        ((loss, nll, count),) = sequence_losses(model, batch, self.cfg.label_smoothing)
+        return {self.name: Term(loss, count), NLL: Term(nll, count, 0.0)}
+
+
+@Objective.register
+class Translation(TranslationObjective):
+    """Predicts the translation of a sentence; models of --arch xl_unmt_* translate by `xl_translation`.
+
+    A batch has each pair in both directions; with the option `directions` the class is `DirectedTranslation`.
+    """
+
+    @classmethod
+    def class_for(cls, cfg: Any) -> type[Objective]:
+        """`DirectedTranslation` for options with `directions`."""
+        return DirectedTranslation if cfg.directions else cls
+
+    def trained_directions(self, folder: DataFolder) -> list[str]:
+        """Both of each pair."""
+        return [name for pair in self.corpora(folder) for name in (pair, "-".join(reversed(pair.split("-"))))]
+
+    def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
+        """The `Lengths` of both sentences together."""
+        return Objective.lengths(self, examples, sizes, corpus)
+
+    def num_tokens(self, batch: Batch) -> int:
+        """The number of tokens of the sources."""
+        return Objective.num_tokens(self, batch)
+
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
+        """The batch of the pairs, then of the pairs swapped: tokens (2B, S)."""
+        first, second = zip(*self.texts(batch_spec, corpus))
+        languages = self.languages(batch_spec, corpus)
+        return self.batch(first + second, second + first, languages, languages.roll(len(first), 0))
+
+
+class DirectedTranslation(TranslationObjective):
+    """Translation in the option's `directions`, which batches mix, also of back-translated text.
+
+    `length` counts the ``<s>`` of a source.
+    """
+
     #: the only direction of splits other than train and valid; None: all
     test_direction: Optional[str] = None
 
     def __init__(self, cfg: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
-        self.directions = cfg.directions.split(",") if cfg.directions else []  # []: both of each pair
+        self.directions = cfg.directions.split(",")
         for language in sorted({language for name in self.directions for language in name.split("-")}):
             self.dictionary.language_id(language)
 
     @property
     def input_length(self) -> InputLength:
-        """`InputLength` of a pair; that of `directions` counts the ``<s>`` of the source among its tokens."""
+        """`InputLength` of a source with its ``<s>``."""
         whole = super().input_length
-        return whole._replace(positions=whole.text) if self.directions else whole
+        return whole._replace(positions=whole.text)
 
     @property
     def mixes(self) -> bool:
-        """Whether training batches mix directions or pairs."""
-        return bool(self.directions) or self.cfg.mixed
+        """Always: training batches mix directions."""
+        return True
 
     def trained_directions(self, folder: DataFolder) -> list[str]:
-        """The directions in which the model learns to translate."""
-        pairs = [] if self.directions else super().corpora(folder)
-        return self.directions or [name for pair in pairs for name in (pair, "-".join(reversed(pair.split("-"))))]
+        """The `directions`."""
+        return self.directions
 
     def check_directions(self, trained: list[str], path: str) -> None:
         """Warns of `directions` for which a model was not trained: zero-shot translation.
@@ -123,34 +169,10 @@ class Translation(SourceTargetObjective):
             if not check_direction(trained, source, target, path):
                 logger.warning("%s was not trained for %s: zero-shot translation", path, name)
 
-    def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
-        """The `Lengths` of sources and targets; of pairs in both directions, those of both sentences together."""
-        base = SourceTargetObjective if self.directions else Objective
-        return base.lengths(self, examples, sizes, corpus)
-
-    def num_tokens(self, batch: Batch) -> int:
-        """The number of tokens of the targets; in both directions, that of the sources."""
-        return (SourceTargetObjective if self.directions else Objective).num_tokens(self, batch)
-
-    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
-        """The batch of the base class; in both directions the pairs, then the pairs swapped: tokens (2B, S)."""
-        if self.directions:
-            return super().collate(batch_spec, corpus)
-        first, second = zip(*self.texts(batch_spec, corpus))
-        languages = self.languages(batch_spec, corpus)
-        return self.batch(first + second, second + first, languages, languages.roll(len(first), 0))
-
-    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
-        """{"translation": `Term` over the tokens of the targets}, and "nll" without smoothing."""
-        ((loss, nll, count),) = sequence_losses(model, batch, self.cfg.label_smoothing)
-        return {self.name: Term(loss, count), NLL: Term(nll, count, 0.0)}
-
     # --- text --------------------------------------------------------------------------------------------------
 
     def corpora(self, folder: DataFolder, split: Optional[str] = None) -> list[str]:
-        """The directions, or pairs, of a split; None: of any split."""
-        if not self.directions:
-            return super().corpora(folder, split)
+        """The directions of a split; None: of any split."""
         if self.named and (pairs := folder.options["--pairs"]):
             raise UserError(f"--pairs {pairs}: leave it out, {self.option('directions')} names the directions")
         if split is None:
@@ -163,8 +185,6 @@ class Translation(SourceTargetObjective):
 
         In training they are one mixed corpus. A direction whose loss is computed in validation only may have no text.
         """
-        if not self.directions:
-            return super().open(folder, split, trains, mixes)
         corpora: dict[str, Any] = {}
         for name in self.corpora(folder, split):
             source, target = name.split("-")
@@ -258,8 +278,6 @@ class Translation(SourceTargetObjective):
 
         Logs the numbers of parallel and back-translated pairs of a direction, and of those that a pass reads.
         """
-        if not self.directions:
-            return {}
         parts = unmixed(corpora)
         factor = self.cfg.upsample_primary
         repeats = {name: factor if BACK + name in parts else 1.0 for name in parts}

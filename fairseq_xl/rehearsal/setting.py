@@ -19,7 +19,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import split_warmup_share
 from fairseq_xl.objectives import OBJECTIVES, build_objectives
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
-from fairseq_xl.objectives.translation import Translation
+from fairseq_xl.objectives.translation import DirectedTranslation
 from fairseq_xl.rehearsal.generated_text import Size, write_labeled, write_text, write_vocabulary
 
 #: options of tasks that name files, which a rehearsal does without
@@ -159,7 +159,7 @@ def _size(cfg: Any, dictionary: XLDictionary, languages: Any, pairs: Any, settin
         if issubclass(kind, LineCorpus) and kind.num_languages == 1:
             line = length if line == LINE else min(line, length)
         elif issubclass(kind, LineCorpus):
-            framed = isinstance(objective, Translation) and bool(objective.directions)  # `length` counts <s>
+            framed = isinstance(objective, DirectedTranslation)  # `length` counts <s>
             sides.add(setting.line_tokens or length - framed)
         elif kind.num_texts == 2:  # so that windows of whole lines are full
             line = min(range(LINE // 2, 4 * LINE), key=lambda size: length % size)

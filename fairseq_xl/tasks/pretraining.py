@@ -21,7 +21,7 @@ from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.log_values import main_metrics
 from fairseq_xl.objectives.task_file_objectives import FilesObjective, all_read_files, named_languages
-from fairseq_xl.objectives.translation import Translation
+from fairseq_xl.objectives.translation import DirectedTranslation, TranslationObjective
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 
@@ -163,7 +163,7 @@ class XLPretrainingTask(TrainingTask):
         super().load_state_dict(state_dict)
         directions = state_dict["fairseq_xl"].get("lang_pairs")
         for objective in self.objectives.values():
-            if directions and isinstance(objective, Translation):
+            if directions and isinstance(objective, DirectedTranslation):
                 objective.check_directions(directions, self.trained_path)
 
     def identity(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class XLPretrainingTask(TrainingTask):
             languages = [code for objective in generators for code in objective.languages_of("train")]
             lengths = [objective.cfg.length for objective in generators if objective.cfg.length is not None]
             identity |= {"writes": list(dict.fromkeys(languages)), "length": min(lengths, default=None)}
-        translators = [objective for objective in trained if isinstance(objective, Translation)]
+        translators = [objective for objective in trained if isinstance(objective, TranslationObjective)]
         if translators:
             identity["lang_pairs"] = translators[0].trained_directions(self.first_folder)
         return super().identity() | identity

@@ -11,7 +11,7 @@ from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.io.options import option, run_config, run_option
 from fairseq_xl.objectives.data_folder import PAIR
 from fairseq_xl.objectives.objective_options import config_of
-from fairseq_xl.objectives.translation import DirectionOptions, Translation
+from fairseq_xl.objectives.translation import DirectedTranslation, DirectionOptions
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.published_translation import published_checkpoint
@@ -66,14 +66,14 @@ class XLTranslationTask(XLSeq2SeqTask):
         """Builds the objective with the options of task and criterion."""
         self.reset_plans()
         options = config_of(
-            Translation,
+            DirectedTranslation,
             self.cfg,
             vars(DirectionOptions()),
             directions=",".join(self.directions),
             alpha=1 / self.cfg.sampling_temperature,
             label_smoothing=run_option(self.cfg, "criterion.label_smoothing", 0.0),
         )
-        self.objectives = {"translation": Translation(options, self.dictionary, self.framing, named=False)}
+        self.objectives = {"translation": DirectedTranslation(options, self.dictionary, self.framing, named=False)}
         self.objective.test_direction = "-".join(self.pair) if self.cfg.source_lang else None
         self.objective.scorer = self.scorer
 

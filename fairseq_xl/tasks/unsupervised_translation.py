@@ -17,7 +17,7 @@ from fairseq_xl.io.options import option, run_config
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.data_folder import DataFolder
-from fairseq_xl.objectives.translation import Translation
+from fairseq_xl.objectives.translation import DirectedTranslation
 from fairseq_xl.objectives.translation_scores import BLEU_NAMES, TranslationScorer
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
 
@@ -72,7 +72,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             where = "--langs names" if self.cfg.langs else f"{self.folder()} has text of"
             raise UserError(f"unsupervised translation needs text of two languages or more; {where} {codes}")
         super().build_objectives()
-        if any(isinstance(objective, Translation) and objective.directions for objective in self.objectives.values()):
+        if any(isinstance(objective, DirectedTranslation) for objective in self.objectives.values()):
             raise UserError("--objective-options translation.directions: leave it out, all are trained")
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
         self.scorer = TranslationScorer(self.dictionary, self.folder(), self.directions)

@@ -12,7 +12,7 @@ from fairseq_xl.data.framing import Framing
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.objectives.classification import Classification
 from fairseq_xl.objectives.generation import Generation, GenerationConfig
-from fairseq_xl.objectives.translation import Translation, TranslationConfig
+from fairseq_xl.objectives.translation import DirectedTranslation, TranslationConfig
 from tests.waits import no_waits
 
 fairseq_xl.register()
@@ -79,7 +79,7 @@ def test_generation_is_logged_without_a_sync(generation):
 
 def test_scores_of_translations_are_logged_without_a_sync(dictionary):
     """Statistics come first in the sums; of two updates, 2 and 4 pieces for 4 and 2 of the sources."""
-    objective = Translation(
+    objective = DirectedTranslation(
         TranslationConfig(directions="en-de"), dictionary, Framing.of("xl", dictionary), named=False
     )
     keys = [("pieces", "en-de"), ("source_pieces", "en-de")]

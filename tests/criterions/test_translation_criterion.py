@@ -19,7 +19,7 @@ from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives.sequence import with_whole_batch
-from fairseq_xl.objectives.translation import Translation, TranslationConfig
+from fairseq_xl.objectives.translation import DirectedTranslation, TranslationConfig
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from tests.command_line import cli
 from tests.commands import run_train, translation
@@ -31,7 +31,7 @@ SPEC = BatchSpec("translation", "en-de", np.arange(3), np.zeros(3, dtype=np.uint
 @pytest.fixture
 def objectives(dictionary):
     framing = Framing.of("xl", dictionary)
-    return {"translation": Translation(TranslationConfig(directions="en-de"), dictionary, framing, named=False)}
+    return {"translation": DirectedTranslation(TranslationConfig(directions="en-de"), dictionary, framing, named=False)}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel
-from fairseq_xl.objectives.translation import Translation, TranslationConfig
+from fairseq_xl.objectives.translation import DirectedTranslation, TranslationConfig
 
 BOS, PAD, EOS, DE, EN = 0, 1, 2, 21, 22
 
@@ -72,13 +72,13 @@ def test_how_often_a_pass_reads_the_pairs(dictionary, options, expected):
     sizes = {"en-de": 80, "back en-de": 10, "en-fr": 10}
     parts = {name: SimpleNamespace(sentences=count) for name, count in sizes.items()}
     config = TranslationConfig(directions="en-de,en-fr", back_translated=True, **options)
-    objective = Translation(config, dictionary, Framing.of("xl", dictionary))
+    objective = DirectedTranslation(config, dictionary, Framing.of("xl", dictionary))
     assert objective.repeats({"mixed": SimpleNamespace(parts=parts)}) == pytest.approx(expected)
     assert objective.repeats(parts) == pytest.approx(expected)
 
 
 def test_the_directions_of_a_split(dictionary):
-    objective = Translation(TranslationConfig(directions="en-de,de-en"), dictionary, None, named=False)
+    objective = DirectedTranslation(TranslationConfig(directions="en-de,de-en"), dictionary, None, named=False)
     objective.test_direction = "en-fr"
     assert objective.corpora(None, "train") == objective.corpora(None, "valid1") == ["en-de", "de-en"]
     assert objective.corpora(None, "test") == ["en-fr"] and objective.corpora(None) == ["en-de", "de-en", "en-fr"]

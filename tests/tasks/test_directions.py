@@ -21,7 +21,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.fingerprints import Inputs
 from fairseq_xl.objectives.data_folder import DataFolder
-from fairseq_xl.objectives.translation import Translation, TranslationConfig, _shares
+from fairseq_xl.objectives.translation import DirectedTranslation, TranslationConfig, _shares
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from tests.command_line import cli
 from tests.commands import denoising, pretraining, run_generate, run_interactive, run_train, run_validate, translation
@@ -132,7 +132,8 @@ def test_a_direction_that_is_not_trained_may_have_no_text(data):
     dictionary = XLDictionary.load(data / "dict.txt")
     folder = DataFolder(data, dictionary, Inputs(), str(data), None, None, ("train",))
     trained, logged = (
-        Translation(TranslationConfig(directions="en-de,de-fr", weight=weight), dictionary, None) for weight in "10"
+        DirectedTranslation(TranslationConfig(directions="en-de,de-fr", weight=weight), dictionary, None)
+        for weight in "10"
     )
     assert list(logged.open(folder, "valid", trains=False)) == ["en-de"]
     with pytest.raises(UserError, match="no bitext de-fr or fr-de for the split 'valid'"):

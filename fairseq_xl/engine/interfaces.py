@@ -22,6 +22,7 @@ class Task(Protocol):
     cfg: Any
     dictionary: Any
     inputs: Inputs
+    objectives: dict[str, Any]
     # of fairseq:
     load_dataset: Callable[..., None]
     dataset: Callable[[str], Any]

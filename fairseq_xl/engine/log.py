@@ -86,6 +86,17 @@ def is_for_console(record: logging.LogRecord) -> bool:
     return record.name not in FILE_ONLY_LOGGERS and not str(record.msg).startswith(JSON)
 
 
+def _batch_limits(dataset: Any, objectives: dict[str, Any]) -> str:
+    """The limits of batches, those of objectives or else of the run, as text."""
+    limits = []
+    for options in (objective.cfg for objective in objectives.values()):
+        sizes = {"tokens": options.batch_tokens, "examples": options.batch_sentences}
+        if not any(sizes.values()):
+            sizes = {"tokens": dataset.max_tokens, "examples": dataset.batch_size}
+        limits.append(" and ".join(f"{size:,} {name}" for name, size in sizes.items() if size))
+    return " or ".join(dict.fromkeys(limits))
+
+
 class Log:
     """The records of a run, whose first update is the trainer's next one, in `epoch`."""
 
@@ -104,9 +115,8 @@ class Log:
         logger.info(f"device: {device}, precision: {trainer.optimizer.precision}")
         logger.info(f"processes: {trainer.world_size}")
         batches = trainer.world_size * micro_steps_of(cfg.optimization.update_freq, epoch)
-        limits = {"tokens": cfg.dataset.max_tokens, "examples": cfg.dataset.batch_size}
-        batch_limits = " and ".join(f"{limit:,} {name}" for name, limit in limits.items() if limit)
-        logger.info(f"an update: {batches} batch{'es' if batches > 1 else ''} of at most {batch_limits}")
+        limits = _batch_limits(cfg.dataset, trainer.task.objectives)
+        logger.info(f"an update: {batches} batch{'es' if batches > 1 else ''} of at most {limits}")
         last, updates = cfg.optimization.max_update, trainer.get_num_updates()
         until = [f"update {last:,}"] if last else []
         until += [f"epoch {cfg.optimization.max_epoch}"] if cfg.optimization.max_epoch else []

@@ -92,6 +92,9 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
             raise
         raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file") from error
     check_training(state, path)
+    trained = state["task_state"]["fairseq_xl"]["task"]
+    if in_save_dir and trained != cfg.task._name:
+        raise UserError(f"{path} is of a run of {trained}, this one is of {cfg.task._name}: choose another --save-dir")
     if path != cfg.checkpoint.finetune_from_model:
         _forget_incomparable(state, cfg)
     if in_save_dir and (changes := other_settings(state["cfg"], cfg)):

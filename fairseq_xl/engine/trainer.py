@@ -326,7 +326,7 @@ class Trainer:
         self._started = time.time()
         position = extra["train_iterator"]
         self.lr_step(position["epoch"])
-        if "statistics" in extra and not resets["meters"] and position["iterations_in_epoch"]:
+        if "statistics" in extra and not (resets["meters"] or resets["dataloader"]) and position["iterations_in_epoch"]:
             self.metrics.load_state_dict(extra["statistics"])
         if self.cfg.ema.store_ema:  # without an average in the checkpoint it begins with the weights
             self.ema.restore(extra.get("ema") or self._model.state_dict(), build_fp32_params=False)

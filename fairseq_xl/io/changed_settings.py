@@ -27,6 +27,10 @@ OTHER_SETTINGS = {
 }
 #: options without effect on a resumed run, which continues from a state in the checkpoint -> reason
 STORED = dict.fromkeys(("fp16_init_scale", "amp_init_scale"), "no effect: the loss scale is the checkpoint's")
+STORED |= dict.fromkeys(
+    ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from"),
+    "no effect: the weights are the checkpoint's",
+)
 TUPLES = str.maketrans("()", "[]")
 PLATEAU = "reduce_lr_on_plateau"
 

@@ -113,7 +113,8 @@ class XLSequenceGenerator(SequenceGenerator):
         if self.match_source_len:
             limits = output_limits(lengths.tolist(), 1, 0, longest)
         else:
-            source_lengths = source.ne(self.pad).sum(dim=1).tolist()
+            # without --max-len-a they are not read from the GPU
+            source_lengths = source.ne(self.pad).sum(dim=1).tolist() if self.max_len_a else [0] * len(source)
             limits = output_limits(source_lengths, self.max_len_a, self.max_len_b, longest)
         return [max(limit, self.min_len) for limit in limits]
 

@@ -82,7 +82,10 @@ def read_corrupted(
 
     Returns: corrupted and clean lines as `TextPairs`, and the text of the clean ones.
     """
-    texts = [text for text in read_texts(path) if not is_blank(text)]
+    all_texts = list(read_texts(path))
+    texts = [text for text in all_texts if not is_blank(text)]
+    if len(texts) < len(all_texts):
+        logger.warning("%s: %d of %d lines are empty and left out", path, len(all_texts) - len(texts), len(all_texts))
     lines, longest = Lines([folder.encode(text, language) for text in texts], language), objective.input_length.text
     fitting = [index for index, row in enumerate(lines.rows) if len(row) <= longest]
     if len(fitting) < len(texts):

@@ -142,12 +142,15 @@ class Generation(FilesObjective, SourceTargetObjective):
             sources, targets = ([folder.encode(text, language).astype(np.int32) for text in side] for side in sides)
             sizes = np.array([[len(row) for row in side] for side in (sources, targets)]).T
             corpora[language] = TextPairs(sources, targets, sizes, (language, language))
-        truncated = sum(len(corpus.truncate(self.longest)) for corpus in corpora.values())
-        if truncated:
+        limits = self.longest[0] - 1, self.longest[1]  # the encoder reads <s> too
+        longer = sum((corpus.sizes > limits).sum(axis=0) for corpus in corpora.values())
+        if np.any(longer):
             logger.warning(
-                "%s: %d of %d examples have more than %d tokens of the source (%s) or %d of the target "
-                "(--max-positions) and are truncated",
-                *(split, truncated, sum(corpus.sentences for corpus in corpora.values())),
-                *(self.longest[0], self.option("length"), self.longest[1]),
+                "%s: of %d examples %d sources have more than %d tokens (%s) and %d targets more than %d "
+                "(--max-positions), and are truncated",
+                *(split, sum(corpus.sentences for corpus in corpora.values()), longer[0], self.longest[0]),
+                *(self.option("length"), longer[1], self.longest[1]),
             )
+        for corpus in corpora.values():
+            corpus.truncate(self.longest)
         return {MIXED: MixedCorpus(corpora, alpha=1)} if trains and len(corpora) > 1 else corpora

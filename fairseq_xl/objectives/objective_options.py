@@ -66,12 +66,11 @@ def build_objectives(
         for name, values in settings.items()
         if values or name in selected
     }
-    return {
-        name: OBJECTIVES[kind].class_for(configs[name])(
-            configs[name], dictionary, framing, *([] if name == kind else [name])
-        )
-        for name, kind in selected.items()
-    }
+    objectives: dict[str, Objective] = {}
+    for name, kind in selected.items():
+        build: Any = OBJECTIVES[kind].class_for(configs[name])
+        objectives[name] = build(configs[name], dictionary, framing, *([] if name == kind else [name]))
+    return objectives
 
 
 def _parse_name(part: str) -> tuple[str, str]:

@@ -15,12 +15,12 @@ from fairseq_xl.mining import hard_negatives
 from tests.mining.builders import MADE_WITH, in_parts
 
 
-def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
+def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch, request):
     """Bytes that Python and numpy allocate; 4 bytes for each further pair are 32 kB. FAISS is not seen.
 
     All that has a fixed limit has a small one here, so that it cannot hide what grows: blocks, and samples of the text
     and of its files. CPython keeps up to 2,000 freed tuples of each length until a full collection, so there is one in
-    each chunk.
+    each chunk, of the objects that the test makes: the others are frozen.
     """
     monkeypatch.setattr(hard_negatives.logger, "disabled", True)  # pytest keeps what is logged
     in_parts(monkeypatch, 64, 16)  # small chunks: the memory of a search depends on its candidates
@@ -38,6 +38,9 @@ def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
 
     vectors.channels = vectors_of_words.channels
     peaks = []
+    gc.collect()
+    request.addfinalizer(gc.unfreeze)
+    gc.freeze()
     for lines in (3_000, 4_000, 12_000):  # the first imports modules
         prefix = tmp_path / str(lines) / "train.en-de"
         rng = np.random.default_rng(lines)

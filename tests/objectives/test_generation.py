@@ -34,7 +34,7 @@ def test_files_are_read_and_truncated(dictionary, tmp_path, caplog):
     objective.check_model(SimpleNamespace(max_positions=20))
     (corpus,) = objective.open(folder, "train", trains=True).values()
     assert [source.tolist() for source, _ in corpus.texts([0, 1], None)] == [[4, 5, 6, 7, 8, 9, 2], [4, 2]]
-    assert "train: 1 of 2 examples have more than 8 tokens of the source (--length) or 20 of the target" in caplog.text
+    assert "train: of 2 examples 1 sources have more than 8 tokens (--length) and 0 targets more than 20" in caplog.text
     assert folder.inputs.read["train"].keys() == {"train.en.src", "train.en.tgt"}
     for side in ("src", "tgt"):
         (tmp_path / f"train.de.{side}").write_text("a\n" * 6)

@@ -172,7 +172,8 @@ def test_other_settings_are_reported(data_bin, tmp_path):
     more = ["--lr", 0.5, "--clip-norm", 3, "--init-from", tmp_path / "checkpoint_last.pt"]
     log = run_train([*line, "--max-update", 2, *more]).log
     settings = (
-        f"--clip-norm 3.0 (was 0.0), --init-from {tmp_path / 'checkpoint_last.pt'} (was None), --lr [0.5] (was [0.002])"
+        f"--clip-norm 3.0 (was 0.0), --init-from {tmp_path / 'checkpoint_last.pt'} (was None; no effect: "
+        "the weights are the checkpoint's), --lr [0.5] (was [0.002])"
     )
     assert f"checkpoint_last.pt is resumed with other settings than before: {settings}\n" in log
     log = run_train(

@@ -3,6 +3,7 @@
 import logging
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -158,3 +159,14 @@ def test_options_without_effect_are_named(data_bin, tmp_path):
         "no effect: --max-update 3 (the learning rate is 0 after --total-num-update 2)"
         in run_train([*line, *decay]).log
     )
+
+
+def test_limits_of_batches_are_those_of_objectives():
+    """Those of the run where an objective has none."""
+    run = SimpleNamespace(max_tokens=4096, batch_size=None)
+    limits = ((2048, None), (None, 16), (None, None), (2048, None))
+    objectives = {
+        number: SimpleNamespace(cfg=SimpleNamespace(batch_tokens=tokens, batch_sentences=sentences))
+        for number, (tokens, sentences) in enumerate(limits)
+    }
+    assert log._batch_limits(run, objectives) == "2,048 tokens or 16 examples or 4,096 tokens"

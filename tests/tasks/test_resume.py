@@ -482,3 +482,10 @@ def test_a_checkpoint_written_before_an_option_existed_is_continued(data_bin, tm
     save_checkpoint(state, tmp_path / "checkpoint_last.pt")
     output = run_train([*line, "--max-update", 3])
     assert sorted(output.updates) == [3] and "other settings" not in output.log
+
+
+def test_a_folder_with_a_run_of_another_task(data_bin, tmp_path):
+    run_train(pretraining(data_bin, tmp_path, "--max-update", 1, "--disable-validation", "--updates-per-epoch", 1))
+    other = translation(data_bin, tmp_path, *cli(s="en", t="de", max_tokens=200, max_update=2))
+    with pytest.raises(UserError, match="is of a run of xl_pretraining, .* xl_translation: choose another --save-dir"):
+        run_train(other)

@@ -1,4 +1,4 @@
-"""What commands need of task types, those of other packages included."""
+"""Files and scores of task types for commands, also of task types of other packages."""
 
 from pathlib import Path
 from typing import Any

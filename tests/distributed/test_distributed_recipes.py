@@ -1,6 +1,7 @@
 """Every training configuration that is shipped makes two updates.
 
-Those of the papers (recipes/papers.yaml), toy sizes, configurations for hydra, and those of experiments on real text.
+The configurations are those of the papers (recipes/papers.yaml), of toy sizes, for hydra, and of experiments on real
+text.
 
 Files are found by their names: a new one is tested too, and its comment has to name the file that it overrides. Changed
 are the size (one layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an

@@ -1,4 +1,4 @@
-"""The command: what it shows, and what it refuses."""
+"""Output and refusals of `fairseq-xl rehearse`."""
 
 import contextlib
 import sys

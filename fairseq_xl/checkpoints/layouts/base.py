@@ -72,7 +72,7 @@ class Layout:
     config_entries: Mapping[str, str] = {}  # entries of config.json and our options
     #: our options -> their values in files without such an entry; an option that has no entry has no other value
     constants: Mapping[str, Any] = {"layer_norm": "post", "embedding_scale": "none"}
-    #: our options without an entry whose values the weights express
+    #: options of ours that have no entry in config.json, since the weights show their values
     expressed: tuple[str, ...] = ("segment_embeddings", "language_positions")
     compares_values = False  # whether `to_ours` compares values of weights
     model_class, encoder_prefix = "", ""  # prefixes of the classes of transformers and of an encoder's parameters

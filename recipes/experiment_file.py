@@ -18,7 +18,7 @@ from recipes import corpus, settings
 Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" -> field of a loop variable
 ROOT = Path(__file__).resolve().parent.parent
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
-KEYS = {"about", "base", "output", "values", "steps", "include", "claims", "report", "last line"}
+KEYS = {"about", "base", "output", "values", "steps", "include", "claims", "report", "last line", "margins"}
 INCLUDE_KEYS = {"file", "for", "folder", "values"}
 STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "needs", "only if needed", "renew"}
 CODE = (".sh", ".py")  # scripts are no inputs: a changed comment must not make a run refuse a finished step
@@ -87,6 +87,7 @@ class Experiment:
         self, path: Any, overrides: Sequence[str] = (), output: Any = None, updates: int | None = None
     ) -> None:
         self.path, self.content = path, read_yaml(path)
+        self.has_its_values = not overrides and updates is None  # none of the command line
         self.values = dict(self.content.get("values") or {})
         for override in overrides:
             self._override(override)

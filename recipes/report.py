@@ -481,7 +481,7 @@ def write(
         output: folder for ``report.md``, ``claims.json`` and pictures (default: the run if it is a folder).
 
     Raises:
-        UserError: a JSON file has no scores, or some of other settings.
+        UserError: a JSON file has no scores, or some of other settings; a margin of the experiment is not kept.
     """
     if save is not None:
         saved_scores.read_scores(save)
@@ -503,13 +503,27 @@ def write(
             (output / "report.md").write_text(f"{text}\n", encoding="utf-8")
         if experiment.claims:
             write_json(output / "claims.json", state)
-    if last := experiment.content.get("last line"):
+
+    def with_scores(text: str) -> str:
+        """Replaces [FILE KEY FORMAT] by the score."""
 
         def value(match: re.Match) -> str:
             content = state if match[1] == "claims.json" else read(runs[0] / match[1])
             return value_of(content, runs[0] / match[1], *match.groups()[1:])
 
-        sys.stdout.write(re.sub(r"\[(\S+) (\S+?)( \+?\.\df)?\]", value, last) + "\n")
+        return re.sub(r"\[(\S+) (\S+?)( \+?\.\df)?\]", value, text)
+
+    if last := experiment.content.get("last line"):
+        sys.stdout.write(f"{with_scores(last)}\n")
+    for margin in experiment.content.get("margins", []) if experiment.has_its_values else []:
+        try:
+            larger, smaller, difference = map(float, re.split(r" > | \+ ", with_scores(margin)))
+        except ValueError:
+            raise UserError(
+                f"{experiment.path}: margin {margin!r}: expected [FILE KEY] > [FILE KEY] + NUMBER"
+            ) from None
+        if larger <= smaller + difference:
+            raise UserError(f"{experiment.path}: the margin {margin} is not kept: {with_scores(margin)}")
 
 
 def summary(experiment: Experiment, tests: dict[str, dict[str, str]]) -> list[str]:

@@ -1,5 +1,6 @@
 """Tables of experiments, from score files written by hand."""
 
+import contextlib
 import json
 import math
 import re
@@ -261,6 +262,18 @@ def test_long_names_leave_room_in_a_picture(folder):
     name = "n-grams in common and lengths, logistic regression, each language alone"
     made.picture({name: [60.0], "xlm": [50.0, 51.0]}, "long.png", f"Outcome of {name}", "accuracy")
     assert imread(folder / "long.png").std() > 0.05
+
+
+def test_a_margin_that_is_not_kept_is_an_error(folder, capsys):
+    """German has 10, English 1."""
+    line = (
+        "margins: ['[random/nc-1/scores.json languages.de.accuracy] > [random/nc-1/scores.json languages.en.accuracy]"
+    )
+    path = folder.parent / "experiment.yaml"
+    for difference, error in ((" + 8.9", None), (" + 9", r"is not kept: 10.0 > 1.0 \+ 9$"), ("", "expected .* NUMBER")):
+        path.write_text(f"steps: {{}}\n{line}{difference}']")
+        with pytest.raises(UserError, match=error) if error else contextlib.nullcontext():
+            printed(capsys, folder)
 
 
 def test_what_is_wrong_is_one_sentence(folder, capsys):

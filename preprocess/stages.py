@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.io import locks
+from fairseq_xl.io import folders
 from fairseq_xl.io.files import FORMATS, read_json, write_json
 from fairseq_xl.io.step_records import read_record
 
@@ -95,5 +95,5 @@ class Stages:
 def locked(stages: Stages) -> Iterator[None]:
     """Locks the folder for this run, until the process ends; raises UserError if another run has the lock."""
     stages.folder.mkdir(parents=True, exist_ok=True)
-    with locks.locked(stages.folder / "lock", f"{stages.data_bin}: another run is writing there"):
+    with folders.locked(stages.folder / "lock", f"{stages.data_bin}: another run is writing there"):
         yield

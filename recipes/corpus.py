@@ -20,8 +20,8 @@ from fairseq_xl.errors import UserError, in_range, language_codes, names_of
 from fairseq_xl.io import bounds, error_reporting
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.folders import locked
 from fairseq_xl.io.lines import read_lines
-from fairseq_xl.io.locks import locked
 from fairseq_xl.io.text import is_blank
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"

@@ -24,7 +24,7 @@ from typing import Any
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
 from fairseq_xl.io.files import replacing, write_json
-from fairseq_xl.io.locks import locked
+from fairseq_xl.io.folders import locked
 from recipes import settings
 from recipes.commands import signal_group, started
 from recipes.experiment_file import ROOT, Experiment, Step, check_files

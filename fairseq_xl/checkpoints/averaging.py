@@ -28,10 +28,7 @@ INITIAL = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddin
 
 
 def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[str]:
-    """Paths of the newest `count` checkpoints of the ``--save-dir`` of a run, oldest first.
-
-    Args:
-        by_update: list checkpoints of ``--save-interval-updates`` (``checkpoint_E_U.pt``), not of epochs.
+    """Paths of the newest `count` checkpoints of the ``--save-dir`` of a run, of epochs or `by_update`, oldest first.
 
     Raises `UserError` if the folder is missing or holds fewer.
     """
@@ -53,14 +50,9 @@ def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[s
 def average(paths: list[str]) -> dict:
     """Replaces the parameters of the last checkpoint by the mean over all checkpoints.
 
-    Floating-point tensors are summed in float64 and keep their dtype; other tensors (counters, indices), options and
-    extra state are those of the last checkpoint. "averaged_from" in the extra state names the inputs. The optimizer's
-    state is left out: it does not belong to the mean.
-
-    Args:
-        paths: checkpoints of one model, oldest first: of one run, or of runs that start from one model.
-
-    Raises `UserError` for a file that is no checkpoint, and for checkpoints that are not of one model: parameters,
+    `paths` are of one run, or of runs that start from one model, oldest first. Floating-point tensors are summed in
+    float64 and keep their dtype. "averaged_from" in the extra state names the inputs; the optimizer's state is left
+    out. Raises `UserError` for a file that is no checkpoint, and for checkpoints that are not of one model: parameters,
     dictionary, labels, directions, objectives, framing or options that change the meaning of weights differ.
     """
     if not paths:
@@ -125,10 +117,7 @@ def _check_meaning(expected: dict[str, Any], meaning: dict[str, Any], first: str
         if before == now or (name.startswith(f"{ENCODING} ") and None in (before, now)):  # not known of either
             continue
         if name not in SETTINGS:
-            raise UserError(
-                f"{first} and {path} are not of one model: {name} is {quoted(before)} in the first and {quoted(now)} "
-                "in the second"
-            )
+            raise UserError(f"{first} and {path} are not of one model: {name} is {quoted(before)} and {quoted(now)}")
         if name == "start":
             logger.warning(
                 "%s and %s started from other weights, %s and %s: averages are for one run, or for runs from one model",

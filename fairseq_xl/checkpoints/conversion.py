@@ -1,11 +1,16 @@
-"""Writes checkpoints of this package as folders of other programs; the command is `fairseq-xl convert`."""
+"""Writes checkpoints of this package as folders of other programs; the command is `fairseq-xl convert`.
+
+`has_form` and `obstacles` of each layout define the models of transformers that compute the same
+(recipes/interchange/README.md); others are refused with the reason.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.checkpoints.layouts.counterparts import counterpart, sentence_encoder
+from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PLUGIN, Counterpart
 from fairseq_xl.checkpoints.layouts.exported_folders import (
     write_fairseq,
     write_sentence_transformers,
@@ -13,6 +18,8 @@ from fairseq_xl.checkpoints.layouts.exported_folders import (
 )
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages, read_own
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
+from fairseq_xl.checkpoints.parameter_names import BIAS, TOKENS
+from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.data.vocabulary.special_symbols import check_direction
 from fairseq_xl.data.vocabulary.subwords import FILES, vocabulary_kind
 from fairseq_xl.errors import UserError
@@ -26,17 +33,11 @@ logger = logging.getLogger(__name__)
 def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: Any, heads: Mapping[str, str]) -> None:
     """Writes a checkpoint of this package as a folder for another program, with its tokenizer.
 
-    Args:
-        data: data folder with its dict.txt and its sub-words.
-        kind: transformers, fairseq or sentence-transformers.
-        options: `lang`, `language_module`, `no_head`, `no_tokenizer`, `layout`, `dtype`, `layer` and `pooling` of
-            `fairseq-xl convert`.
-        heads: as in `read_own`.
-
-    Raises `UserError` for a model without counterpart, and for a language or direction that the model does not have.
+    `data` has its dict.txt and its sub-words, `kind` is transformers, fairseq or sentence-transformers, `options` are
+    those of `fairseq-xl convert`, and `heads` as in `read_own`. Raises `UserError` for a model without counterpart, and
+    for a language or direction that the model does not have.
     """
-    archive = options.lang if options.language_module else None
-    model = read_own(checkpoint, data, heads, options.language_module, archive)
+    model = read_own(checkpoint, data, heads, options.language_module, options.lang)
     source, target = _languages(model, options.lang)
     if options.lang:
         model = for_languages(model, source or "", target)
@@ -63,11 +64,7 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
 
 
 def _languages(model: Own, language: str | None) -> tuple[str | None, str | None]:
-    """Source and target language, of --lang or of the checkpoint's only direction.
-
-    Raises `UserError` for a language that the dictionary does not have, for one where a direction is expected, and for
-    a direction that the model was not trained in (`check_direction`).
-    """
+    """Source and target language, of --lang or of the checkpoint's only direction; `UserError` for others."""
     languages = model.dictionary.languages
     if language is None:
         if len(model.directions) == 1:
@@ -102,3 +99,61 @@ def _start(model: Own, target: str | None) -> int | None:
         logger.warning("%s: no direction is named (--lang XX-YY), %s", model.path, remark)
         return None
     return model.dictionary.language_symbol(target)
+
+
+def counterpart(model: Own, head: bool = True, layout: str | None = None) -> Counterpart:
+    """The model of transformers that computes what a model of ours computes.
+
+    Args:
+        head: whether the head that it was fine-tuned with is part of it; False: the encoder with its output layer.
+        layout: the layout of the counterpart; None: the first one that fits.
+
+    Raises `UserError` with the reason for a model without counterpart, and for a layout that is not there.
+    """
+    head_class = model.head_class if head and not model.has_decoder else None
+    if head and not model.has_decoder and model.head and not head_class:
+        raise UserError(
+            f"{model.path} was fine-tuned for {model.head.replace('_', ' ')}, which has no head in transformers: "
+            "--no-head exports its encoder"
+        )
+    exportable = {name: candidate for name, candidate in LAYOUTS.items() if candidate.model_types}
+    if layout is not None and layout not in exportable:
+        raise UserError(f"--layout {layout}: expected one of {', '.join(sorted(exportable))}")
+    candidates = exportable.values() if layout is None else [exportable[layout]]
+    suitable = next((candidate for candidate in candidates if candidate.has_form(model, head_class)), None)
+    if suitable is None:
+        raise UserError(f"{model.path} has another form than models of --layout {layout}")
+    reason = next((reason for reason, applies in suitable.obstacles(model, head_class).items() if applies), None)
+    if reason:
+        raise UserError(f"{model.path} has no counterpart in transformers, which has no model with {reason}")
+    exported = suitable.export(model, head_class)
+    return replace(exported, config=exported.config | {PLUGIN: {"framing": model.options["framing"]}})
+
+
+def sentence_encoder(model: Own, layer: int | None) -> Counterpart:
+    """The encoder up to a layer (from 1; None: the last one), without output layer and head, for sentence embeddings.
+
+    Raises `UserError` for a layer that the model does not have, and for a model without counterpart.
+    """
+    depth = count_layers(model.state, "encoder")
+    layer = depth if layer is None else layer
+    if not 1 <= layer <= depth:
+        raise UserError(f"--layer {layer}: expected 1 to {depth}, the layers of {model.path}")
+    if model.languages:
+        raise UserError(
+            f"{model.path} has no counterpart in transformers, which has no model with language embeddings (--lang XX "
+            "exports the model for one language)"
+        )
+    deeper = tuple(f"encoder.layers.{index}." for index in range(layer, depth))
+    state = {
+        name: value
+        for name, value in model.state.items()
+        if name.startswith("encoder.") and name != BIAS and not name.startswith(deeper)
+    }
+    # without its output layer, a model of XLM's form is one of XLM-R's form
+    exported = counterpart(replace(model, state=state, options=model.options | {"output_form": "dense"}), head=False)
+    layout, zeros = exported.layout, state[TOKENS].new_zeros(state[TOKENS].size(1), state[TOKENS].size(1))
+    prefix = f"{layout.encoder_prefix}pooler.dense"
+    pooler = {f"{prefix}.weight": zeros, f"{prefix}.bias": zeros[0].clone()}  # not used
+    config = exported.config | {"architectures": [f"{layout.model_class}Model"]}
+    return replace(exported, config=config, weights=exported.weights | pooler)

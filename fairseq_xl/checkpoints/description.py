@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_xl.checkpoints import language_modules, published_models, word_vectors
+from fairseq_xl.checkpoints import language_modules, published_models
 from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.checkpoints.layouts.published_files import CONFIG, has_weights
 from fairseq_xl.checkpoints.layouts.weight_checks import check_tables
@@ -42,24 +42,18 @@ def describe(path: Path) -> Description:
         return _folder(path)
     if path.suffix == ".onnx" or path.name == ONNX_DESCRIPTION:
         if _onnx_description(path.parent) is None:
-            raise UserError(
-                f"{path}: only a folder of `fairseq-xl export-onnx`, with its {ONNX_DESCRIPTION}, is described"
-            )
+            raise UserError(f"{path}: only a folder of `fairseq-xl export-onnx`, with {ONNX_DESCRIPTION}, is described")
         return {"folder": str(path.parent)} | _folder(path.parent)
     if IS_DICTIONARY.fullmatch(path.name):
         dictionary = XLDictionary.load(path)
         return {"kind": "dictionary", "symbols": len(dictionary), "languages": dictionary.languages}
-    if word_vectors.is_word_vectors(str(path)):
-        rows, channels = word_vectors.sizes(str(path))
-        return {"kind": "word vectors", "rows": rows, "channels": channels}
-    if not language_modules.is_archive(path):
-        content = published_models.read(path, values=False)
-        if isinstance(content, published_models.Published):
-            return _published(content)
-        kind = content.get("kind") if isinstance(content, dict) else None
-        if kind != language_modules.KIND:
-            return _checkpoint(content, path)
-    return {"kind": "language modules of fairseq_xl", "modules": language_modules.describe(path)}
+    content = published_models.read(path, values=False)
+    if isinstance(content, published_models.Published):
+        return _published(content)
+    if not isinstance(content, dict) or content.get("kind") != language_modules.KIND:
+        return _checkpoint(content, path)
+    module = language_modules.read(path)
+    return {"kind": "language module of fairseq_xl", "languages": module.languages} | language_modules.describe(module)
 
 
 def _folder(path: Path) -> Description:

@@ -113,7 +113,6 @@ def open_checkpoint(
 
 
 def _check_finite(state: dict[str, Any], path: object) -> None:
-    """Raises `UserError` for parameters, read from the file `path`, that are not finite numbers."""
     for name, value in state.items():
         if not isinstance(value, torch.Tensor):
             raise UserError(f"{path} has {quoted(value)} in {name}, expected a tensor")
@@ -176,8 +175,7 @@ def check_encoding(stored: dict[str, Any], origin: object, folder: Path) -> None
 def check_framing(framing: str, origin: object, before: str | None, framing_option: str | None) -> None:
     """Raises `UserError` unless the framing of a checkpoint, from the file `origin`, is that of an evaluation.
 
-    Args:
-        before: framing of the checkpoint that was loaded before it, or None.
+    `before` is the framing of the checkpoint that was loaded before it, or None.
     """
     if before not in (None, framing):
         raise UserError(f"{origin} was trained with --framing {framing}, the checkpoint before it with {before}")
@@ -186,14 +184,10 @@ def check_framing(framing: str, origin: object, before: str | None, framing_opti
 
 
 def check_data_folder(options: Any, trained: str | None, identity: dict[str, Any], path: object) -> None:
-    """Raises `UserError` unless the data folder of an evaluation exists and has a checkpoint's dictionary.
+    """Raises `UserError` unless the data folder of an evaluation is there and has the dictionary of the checkpoint.
 
-    It is called before the task is made, which looks up the checkpoint's languages.
-
-    Args:
-        options: options of the task.
-        trained: DATA of the training of the checkpoint, the file `path`.
-        identity: the checkpoint's identity.
+    It is called before the task is made with its `options`. `trained` is DATA of the training of the checkpoint, the
+    file `path`.
     """
     if not options.data:
         return  # `setup_task` says that it is missing

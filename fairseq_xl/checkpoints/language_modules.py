@@ -4,19 +4,15 @@ A language module has the token embeddings and the output bias, the language emb
 where they are chosen, positions and adapters. All other parameters are the body, which all languages share. They also
 share the embeddings of special symbols: zero-shot evaluation uses the fine-tuned ones.
 
-A file has one module. An archive is an uncompressed zip file of such files, LANGUAGE.language-module.pt, to which
-modules are added without a change of the others. The command is `fairseq-xl language-module`.
+A file has one module. The command is `fairseq-xl language-module`.
 
-Each module stores the SHA-256 of the body that it was learned with, so that it cannot be used with another one. A
-fine-tuned checkpoint stores the hash of the body that it started from.
+Each module stores the SHA-256 of the body that it was learned with; a fine-tuned checkpoint, that of the body that it
+started from.
 """
 
 import hashlib
-import io
 import logging
 import os
-import zipfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,12 +26,11 @@ from fairseq_xl.checkpoints.stacks import State
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
-from fairseq_xl.io.files import FORMATS, File, check_format, is_whole_file, replacing
+from fairseq_xl.io.files import FORMATS, File, check_format
 
 logger = logging.getLogger(__name__)
 
 KIND = "fairseq_xl language module"
-SUFFIX = ".language-module.pt"
 SPECIAL = "encoder.token_embeddings.special.weight"
 SHARED = 4  # special symbols at the beginning of a dictionary; the fifth, <mask>, precedes the language symbols
 
@@ -64,8 +59,30 @@ class LanguageModule:
         """The languages, as in "de" or "de+fr"."""
         return "+".join(self.languages)
 
-    def put_into(self, state: State) -> State:
-        """Returns the state dict of a model with its language module replaced by this one."""
+    def check_dictionary(self, file: File, dictionary: XLDictionary, dictionary_file: Path) -> None:
+        """Raises `UserError` unless the module, of --language-module `file`, has a dictionary."""
+        if self.dictionary != dictionary.digest():
+            raise UserError(
+                f"--language-module {file} is of another dictionary (languages {', '.join(self.languages)}) than "
+                f"{dictionary_file} (languages {', '.join(dictionary.languages)})"
+            )
+
+    def check_positions(self, file: File, language_positions: bool) -> None:
+        """Raises `UserError` unless a model with `language_positions` or without can take the module."""
+        if self.language_positions != language_positions:
+            has = {True: "with", False: "without"}
+            raise UserError(
+                f"--language-module {file} is {has[self.language_positions]} positions of its own "
+                f"(--language-positions), the model {has[language_positions]}"
+            )
+
+    def put_into(self, state: State, file: File, body: str | None) -> State:
+        """The state dict of a model with this module in place of its own.
+
+        Raises `UserError` unless the module was learned with `body`, or with the body in the state dict.
+        """
+        if self.body not in (body, body_digest(state, self.language_positions)):
+            raise UserError(f"--language-module {file} was learned with another body than the model's")
         return split(state, self.language_positions)[1] | self.state
 
 
@@ -84,10 +101,9 @@ def split(state: State, language_positions: bool) -> tuple[State, State]:
 
 
 def body_digest(state: State, language_positions: bool) -> str:
-    """SHA-256 of the body: the parameters of the encoder that are in no language module, without special symbols.
+    """SHA-256 of the body: the parameters of the encoder that are in no language module.
 
-    Special symbols are left out because fine-tuning changes them; a fine-tuned checkpoint keeps the pretrained body's
-    hash.
+    Special symbols are left out because fine-tuning changes them.
     """
     digest = hashlib.sha256()
     for name, value in sorted(split(state, language_positions)[1].items()):
@@ -121,15 +137,9 @@ def without_special(state: State, languages: int) -> State:
 def from_embeddings(module: LanguageModule, vectors: Vectors, dictionary: XLDictionary, std: float) -> LanguageModule:
     """Makes a language module with embeddings of a dictionary, for the body of a checkpoint's `module`.
 
-    Embeddings have length 1; one factor scales them. The output bias is 0: it predicts masked tokens, and
-    classification does not use it.
-
-    Args:
-        vectors: `Vectors` of every piece of the dictionary.
-        std: standard deviation of the values of the scaled embeddings.
-
-    Raises `UserError` for pieces without an embedding, another number of channels, and a module with positions,
-    adapters or a language embedding.
+    `vectors` have length 1; one factor scales them to the standard deviation `std`. The output bias is 0. Raises
+    `UserError` for pieces without an embedding, another number of channels, and a module with positions, adapters or a
+    language embedding.
     """
     surplus = sorted(module.state.keys() - {TOKENS, BIAS})
     if surplus:
@@ -172,19 +182,10 @@ def extract(checkpoint: Checkpoint) -> LanguageModule:
 
 
 def read(path: File, language: str | None = None) -> LanguageModule:
-    """Reads a language module.
+    """Reads the language module in a file of one, or in a checkpoint.
 
-    Args:
-        path: a file of one module, an archive, or a checkpoint that has one.
-        language: the language whose module is read from an archive; another file must be of this language.
-
-    Raises `UserError` for a missing or damaged file, one of another kind, or one without the language's module.
+    Raises `UserError` for a missing or damaged file, one of another kind, or one without `language`.
     """
-    members = _members(path)
-    if members is not None:
-        if language is None and len(members) > 1:
-            raise UserError(f"{path} has language modules of {', '.join(members)}: choose one with --lang")
-        return _member(path, _find(path, members, language))
     content = load_plain(path)
     if isinstance(content, dict) and isinstance(content.get("model"), dict):
         module = extract(open_checkpoint(path, content=content, finite=False))
@@ -197,53 +198,13 @@ def read(path: File, language: str | None = None) -> LanguageModule:
 
 def write(module: LanguageModule, path: File) -> None:
     """Writes a language module to a file of its own."""
-    check_replaceable(path, module)
+    _check_replaceable(path, module)
     content = {field.name: getattr(module, field.name) for field in fields(module)}
     save_checkpoint({"kind": KIND, "format": FORMATS["language module"]} | content, path)
     logger.info("%s is the language module of %s", path, module.name)
 
 
-def pack(archive: File, paths: Sequence[File]) -> None:
-    """Adds files of language modules to an archive and makes it if it is missing; its members stay as they are.
-
-    Raises `UserError` for a module of another body, and for a language whose module in the archive differs.
-    """
-    members = _members(archive) if os.path.lexists(archive) else {}
-    if members is None:
-        raise UserError(f"{archive} is not an archive of language modules")
-    contents = {language: _bytes(archive, name) for language, name in members.items()}
-    bodies = {_member(archive, name).body: f"those of {archive}" for name in members.values()}
-    for path in paths:
-        if paths.count(path) > 1:
-            raise UserError(f"{path} is named twice")
-        module, content = _check(load_plain(path), path), Path(path).read_bytes()
-        for packed in contents:
-            both = sorted(set(module.languages) & set(packed.split("+")))
-            if both and (packed, contents[packed]) != (module.name, content):
-                raise UserError(f"{path}: {archive} has another language module of {both[0]} already")
-        bodies.setdefault(module.body, str(path))
-        if len(bodies) > 1:
-            raise UserError(f"{path} was learned with another body than {next(iter(bodies.values()))}")
-        contents[module.name] = content
-    with replacing(archive) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as written:
-        for language, content in contents.items():
-            written.writestr(zipfile.ZipInfo(members.get(language, f"{language}{SUFFIX}")), content)
-    logger.info("%s has language modules of %s", archive, ", ".join(contents))
-
-
-def copy(archive: File, language: str, path: File) -> None:
-    """Writes the module of a language to a file of its own, as it was packed; `UserError` if the archive has none."""
-    members = _members(archive)
-    if members is None:
-        raise UserError(f"{archive} is not an archive of language modules")
-    name = _find(archive, members, language)
-    check_replaceable(path, _member(archive, name))
-    with replacing(path) as stream:
-        stream.write(_bytes(archive, name))
-    logger.info("%s is the language module of %s", path, name.removesuffix(SUFFIX))
-
-
-def check_replaceable(path: File, module: LanguageModule) -> None:
+def _check_replaceable(path: File, module: LanguageModule) -> None:
     """Raises `UserError` if writing a language module to `path` would destroy anything but another version of it.
 
     A version has the same languages, dictionary, body, positions and adapters.
@@ -263,64 +224,17 @@ def check_replaceable(path: File, module: LanguageModule) -> None:
         )
 
 
-def describe(path: File) -> dict[str, dict[str, Any]]:
-    """{languages: sizes, dictionary and body} of every language module in a file."""
-    members, descriptions = _members(path), {}
-    for module in [read(path)] if members is None else [_member(path, name) for name in members.values()]:
-        symbols, channels = module.state[TOKENS].shape
-        descriptions[module.name] = {
-            "symbols": symbols,
-            "channels": channels,
-            "positions": module.language_positions,
-            "adapters": module.adapters,
-            "dictionary": module.dictionary,
-            "body": module.body,
-        }
-    return descriptions
-
-
-def is_archive(path: File) -> bool:
-    """Whether a file is an archive of language modules."""
-    return _members(path) is not None
-
-
-def _members(path: File) -> dict[str, str] | None:
-    """{languages: name of the file in the archive}, or None if the file is not an archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names, whole = archive.namelist(), is_whole_file(archive)
-    except (OSError, zipfile.BadZipFile):
-        return None  # the next function that reads the file reports the error
-    if not names or not all(name.endswith(SUFFIX) for name in names):
-        return None
-    if not whole:
-        raise UserError(f"{path} is damaged: there are other bytes before it or after its end")
-    members = {name.removesuffix(SUFFIX): name for name in names}
-    check_languages([language for name in members for language in name.split("+")], path)
-    return members
-
-
-def _find(path: File, members: Mapping[str, str], language: str | None) -> str:
-    """The file in an archive of the module that has a language, that of de+fr for de; of the first one for None."""
-    for languages, name in members.items():
-        if language in (None, languages, *languages.split("+")):
-            return name
-    raise UserError(f"{path} has language modules of {', '.join(members)}, not of {language}")
-
-
-def _bytes(path: File, name: str) -> bytes:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.read(name)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is damaged: {name} cannot be read ({error})") from error
-
-
-def _member(path: File, name: str) -> LanguageModule:
-    """Reads a language module from an archive."""
-    stream: Any = io.BytesIO(_bytes(path, name))
-    stream.name = f"{path}, {name}"
-    return _check(load_plain(stream), stream.name)
+def describe(module: LanguageModule) -> dict[str, Any]:
+    """Sizes, dictionary and body of a language module."""
+    symbols, channels = module.state[TOKENS].shape
+    return {
+        "symbols": symbols,
+        "channels": channels,
+        "positions": module.language_positions,
+        "adapters": module.adapters,
+        "dictionary": module.dictionary,
+        "body": module.body,
+    }
 
 
 def _check(content: Any, path: object) -> LanguageModule:

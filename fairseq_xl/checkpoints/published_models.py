@@ -150,7 +150,6 @@ def with_new_rows(published: Published, model: dict[str, Tensor], languages: lis
 
 
 def _transformers(weights: State, file: Path) -> Published:
-    """A model of transformers, with its config.json."""
     config = check_settings(json_object(published_files.beside(file, published_files.CONFIG)))
     layouts = {model_type: layout for layout in LAYOUTS.values() for model_type in layout.model_types}
     layout = layouts.get(config.get("model_type") or "")
@@ -167,7 +166,6 @@ def _transformers(weights: State, file: Path) -> Published:
 def _published(
     layout: Layout, weights: State, settings: Settings, file: Path, left_out: tuple[str, ...] = ()
 ) -> Published:
-    """Converts a published model, with its rows in our order."""
     state = layout.to_ours(weights, settings)
     options = layout.options(settings, state)
     words = file.with_name(WORDS)
@@ -183,18 +181,16 @@ def _published(
                     absent = torch.full_like(state[name][:1], NEVER if name in (BIAS, DECODER_BIAS) else 0.0)
                     state[name] = torch.cat((state[name], absent))
                 state[name] = state[name][vocabulary.rows]
-    token_languages, embedded_languages = vocabulary.languages, _languages(settings, state)
-    if token_languages and embedded_languages and token_languages != embedded_languages:
-        raise UserError(
-            f"{vocabulary.origin} has symbols of {token_languages}, the language embeddings are of {embedded_languages}"
-        )
+    listed, embedded = vocabulary.languages, _languages(settings, state)
+    if listed and embedded and listed != embedded:
+        raise UserError(f"{vocabulary.origin} has symbols of {listed}, the language embeddings are of {embedded}")
     return Published(
         layout=layout,
         state=state,
         symbols=vocabulary.symbols,
         symbols_from=vocabulary.origin,
-        languages=token_languages or embedded_languages,
-        has_language_rows=bool(token_languages),
+        languages=listed or embedded,
+        has_language_rows=bool(listed),
         options=options,
         dtype=next(value.dtype for value in weights.values() if value.is_floating_point()),
         counts=published_files.as_settings(settings.get("dico_counts")),

@@ -123,12 +123,8 @@ def _stack(state: Mapping[str, Any], stack: str) -> dict[str, str]:
 def copy_common(model: State, pretrained: State, origin: object, part: str = "model") -> tuple[State, list[str]]:
     """Copies every parameter that two encoder models, or two stacks, have under the same name.
 
-    Args:
-        model, pretrained: state dicts of the new model or stack, which messages call `part`, and of a pretrained one.
-        origin: file of the pretrained model, for messages.
-
-    Returns: the copied state dict, and the list of the keys of `model` that the pretrained one lacks.
-    Raises `UserError` as `copy_stack` does.
+    Returns the copied state dict, and the keys of `model` that the pretrained one, of the file `origin`, lacks. Raises
+    `UserError` as `copy_stack` does, which calls the new model `part`.
     """
     depths = [count_layers(state) for state in (pretrained, model)]
     if depths[0] != depths[1]:

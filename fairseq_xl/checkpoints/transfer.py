@@ -18,6 +18,7 @@ from fairseq_xl.checkpoints import language_modules, published_models, word_vect
 from fairseq_xl.checkpoints.identity import check_encoding, check_vocabulary, open_checkpoint
 from fairseq_xl.checkpoints.parameter_names import OF_LANGUAGES, OF_SYMBOLS, TOKENS
 from fairseq_xl.checkpoints.stacks import (
+    State,
     copy_common,
     copy_stack,
     has_streams,
@@ -39,7 +40,6 @@ PARTS = {"embeddings": 0, "encoder": 1, "decoder": 2, "model": 2}
 POOLER = "heads.nsp.0"
 #: the `backbone` of every published model
 TRANSFORMER = "a Transformer"
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Weights to start from: the file, a state dict under our names, and the identity ({} for published weights)."""
+    """Weights to start from; the state dict has our names, the identity of published weights is {}."""
 
     path: str
     state: dict[str, Tensor]
@@ -86,18 +86,16 @@ class Report:
 
 
 def transfer_weights(
-    pretrained: Pretrained, model: dict[str, Tensor], parts: Sequence[str], layers: str = "all"
-) -> tuple[dict[str, Tensor], Report]:
+    pretrained: Pretrained, model: State, parts: Sequence[str], layers: str = "all"
+) -> tuple[State, Report]:
     """Copies parts of a checkpoint into a model.
 
     Args:
-        pretrained: the weights, as `read` returns them for these parts.
         model: state dict of the new model; it stays as it is.
         parts: ``model``, or any of ``embeddings`` (of encoder and decoder), ``encoder`` and ``decoder``, in this order.
         layers: layers of a deeper checkpoint that the decoder takes, one of `LAYERS`.
 
-    Returns: the new state dict, and the report.
-    Raises `UserError` where numbers of layers or shapes differ.
+    Returns: the new state dict, and the report. Raises `UserError` where numbers of layers or shapes differ.
     """
     state, taken, copied, new = dict(model), [], {}, {}
     for part in parts:
@@ -108,9 +106,7 @@ def transfer_weights(
     return state, Report(pretrained, copied, new, unused_parameters(pretrained.state, taken))
 
 
-def _copy(
-    pretrained: Pretrained, model: dict[str, Tensor], part: str, layers: str
-) -> tuple[dict[str, Tensor], list[str]]:
+def _copy(pretrained: Pretrained, model: State, part: str, layers: str) -> tuple[State, list[str]]:
     """Returns the tensors of one part by their keys in the model, and the part's keys that the checkpoint lacks."""
     weights, path = pretrained.state, pretrained.path
     if part == "model":
@@ -159,9 +155,7 @@ def initialize(
     if "decoder" in paths and has_streams(state) and not has_streams(checkpoints[paths["decoder"]].state):
         decoder = paths.pop("decoder")
         if "encoder" not in paths:
-            raise UserError(
-                f"{decoder} has no decoder with streams as that of {option} has: take its encoder (--init-encoder-from)"
-            )
+            raise UserError(f"{decoder} has no decoder with streams: --init-encoder-from takes its encoder")
         logger.warning("%s has no decoder with streams as that of %s has: only its encoder is taken", decoder, option)
     reports = []
     for path, pretrained in checkpoints.items():
@@ -235,10 +229,7 @@ def check_fits(
 ) -> None:
     """Raises `UserError` unless the weights of a whole checkpoint mean the same in a run's model, of `model_class`.
 
-    Args:
-        state: content of the opened checkpoint of the file `path`.
-        current: identity of the run.
-        dictionary, dictionary_file: as in `check_vocabulary`.
+    `state` is the content of the checkpoint `path`, `current` the identity of the run.
     """
     identity = state["task_state"]["fairseq_xl"]
     check_vocabulary(identity, path, dictionary, dictionary_file)
@@ -268,16 +259,14 @@ def transfer_fields(architecture: str | None) -> dict[str, Mapping[str, Any]]:
 def _check_fields(
     path: str, options: dict, declared: Mapping[str, Any], model: Any, part: str, requirements: Requirements
 ) -> None:
-    """Raises `UserError` listing the options that a new model needs for weights of a model with `options`."""
     model_fields = transfer_fields(model.cfg._name)
     wrong = []
     for name in {**options, **model_fields}:
         metadata = model_fields.get(name) or declared.get(name, {})
         needed = options.get(name, metadata.get(ABSENT))
         value = requirements.framing if name == "framing" else getattr(model.cfg, name, metadata.get(ABSENT))
-        if needed is None or value is None or str(value) == str(needed):
-            continue
-        if PARTS[part] < PARTS[metadata.get(TRANSFER, "encoder")]:
+        is_equal = needed is None or value is None or str(value) == str(needed)
+        if is_equal or PARTS[part] < PARTS[metadata.get(TRANSFER, "encoder")]:
             continue
         if (name == "heads" and requirements.across_heads) or (name == "adapters" and not requirements.own_tokens):
             continue
@@ -293,18 +282,12 @@ def has_same_pieces(identity: dict[str, Any], dictionary: XLDictionary) -> bool:
     return identity["dictionary"] == symbols_digest([*pieces, *language_symbols(identity["languages"])])
 
 
-def with_languages(
-    state: dict[str, Tensor], model: dict[str, Tensor], before: list[str], dictionary: XLDictionary, path: str
-) -> dict[str, Tensor]:
+def with_languages(state: State, model: State, before: list[str], dictionary: XLDictionary, path: str) -> State:
     """Changes the languages of weights to those of a run: rows of ``[xx]`` and language embeddings, matched by name.
 
-    Args:
-        model: state dict of the new model, which gives the rows of languages that the checkpoint lacks; their output
-            bias is 0, as with published weights.
-        before: languages of the checkpoint.
-        path: the checkpoint's file, for messages.
-
-    Logs a line with the new rows. Raises `UserError` if a table has another number of rows than the dictionary.
+    `model`, the new one's state dict, gives the rows of languages that the checkpoint `path`, which has the languages
+    `before`, lacks; their output bias is 0. Logs a line with the new rows. Raises `UserError` if a table has another
+    number of rows than the dictionary.
     """
     languages, changed = dictionary.languages, dict(state)
     added = [code for code in languages if code not in before]

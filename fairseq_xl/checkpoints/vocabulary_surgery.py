@@ -1,8 +1,7 @@
 """Vocabulary surgery: changes the dictionary of a checkpoint.
 
-Each row of a new table is the mean of rows of the old one, or random; a row that stays is the mean of itself and
-bit-identical. The weights, their averages (EMA) and their FP32 master weights get the same rows. In the optimizer's
-state rows that stay keep their moments and new rows have none, so that training goes on.
+Each row of a new table is the mean of rows of the old one, or random. The weights, their averages (EMA) and their FP32
+master weights get the same rows. In the optimizer's state rows that stay keep their moments and new rows have none.
 
 Shapes: `V` symbols of the dictionary, `L` languages, `C` channels.
 
@@ -14,24 +13,34 @@ Shapes: `V` symbols of the dictionary, `L` languages, `C` channels.
 - A new piece without a known character gets random embeddings, as in a new model, and the mean output bias of all old
   pieces. If they all began with the mean embedding they would be equal, and learn more slowly.
 - A new language gets the row of a language that is named, or the mean over all old languages.
+
+`cut_subwords` removes pieces that a text lacks from the files of sub-words. A word list of XLM or WordPiece loses its
+unused words. Segmentations stay: XLM's codes merge the same pieces, and WordPiece takes the longest match.
 """
 
 import fnmatch
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.checkpoints.language_modules import in_module
 from fairseq_xl.checkpoints.parameter_names import MASTERS, OF_LANGUAGES, OF_SYMBOLS
+from fairseq_xl.checkpoints.sentencepiece_surgery import ordinary_pieces, read_model, remove_pieces
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary import wordpiece
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import WORD_START
+from fairseq_xl.data.vocabulary.subwords import FILES, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing, write_lines
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +48,6 @@ Change = Callable[[str, Tensor], Tensor]
 
 SEED = 1  # of random rows
 STD = 0.02  # standard deviation of random rows in a model without --init-std
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Rows:
         return new
 
     def moments(self, name: str, value: Tensor) -> Tensor:
-        """A moment with the shape, or the first dimension, of the parameter `name`: 0 in rows that are no copies."""
+        """A moment of the parameter `name`: 0 in rows that are no copies."""
         rows = self.of(name)
         if rows is None:
             return value
@@ -119,15 +127,10 @@ def change_vocabulary(
     data: str,
     encoding: dict[str, Any],
 ) -> dict[str, Any]:
-    """Returns a checkpoint with another dictionary.
+    """Returns a checkpoint with another dictionary; `checkpoint`, whose identity was checked, stays as it is.
 
-    Args:
-        checkpoint: a checkpoint of this package, whose identity was checked; it stays as it is.
-        rows: old rows of each new one.
-        data: folder with the new dictionary, which the checkpoint names as its data folder.
-        encoding: `encoding_of` that folder.
-
-    Raises `UserError` if a table has not as many rows as `old` has symbols or languages.
+    `data`, a folder with the new dictionary and this `encoding`, becomes the checkpoint's data folder. Raises
+    `UserError` if a table has not as many rows as `old` has symbols or languages.
     """
     model, cfg = checkpoint["model"], checkpoint["cfg"]
     _check_tables(model, path, old)
@@ -170,12 +173,7 @@ class OtherParameters(Exception):
 
 
 def trained_names(model: dict[str, Tensor], cfg: dict[str, Any]) -> list[str]:
-    """Names of the parameters that a run trains, in the order of its optimizer.
-
-    Args:
-        model: state dict of the model, which has its parameters in their order.
-        cfg: configuration of the run, with --train-only of pre-training and --freeze of fine-tuning.
-    """
+    """Names of the parameters that a run trains, by --train-only and --freeze of `cfg`, in the order of the model."""
     task, positions = cfg["task"], bool((cfg.get("model") or {}).get("language_positions"))
 
     def matches(name: str, patterns: str) -> bool:
@@ -218,17 +216,12 @@ def change_optimizer(
 
 
 def _change_moments(moments: dict[str, Any], name: str, parameter: Tensor, change: Change) -> dict[str, Any]:
-    """The state of one parameter: moments of its shape, for rows (V,) and columns (C,) in Adafactor, and numbers."""
-    changed = dict(moments)
-    for key, value in moments.items():
-        if not torch.is_tensor(value) or not value.dim():
-            continue
-        by_column = key.endswith("_col") and value.shape == parameter.shape[:-2] + parameter.shape[-1:]
-        if value.shape != parameter.shape and value.shape != parameter.shape[:-1] and not by_column:
+    """The state of one parameter: moments of its shape, and numbers."""
+    tensors = {key: value for key, value in moments.items() if torch.is_tensor(value) and value.dim()}
+    for key, value in tensors.items():
+        if value.shape != parameter.shape:
             raise OtherParameters(f"{key} of {name} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}")
-        if not by_column:
-            changed[key] = change(name, value)
-    return changed
+    return moments | {key: change(name, value) for key, value in tensors.items()}
 
 
 def initial_rows(
@@ -268,3 +261,64 @@ def initial_rows(
     if not added and not codes and old.symbols == new.symbols:
         raise UserError("the new dictionary has the symbols of the old one: there is nothing to add")
     return Rows(symbols, languages, random_rows)
+
+
+# --- files of sub-words -------------------------------------------------------------------------------------------
+
+
+def texts_of(folder: Path) -> list[Path]:
+    """Prefixes of all binarized texts of a data folder except back-translated ones, which a warning names.
+
+    Raises `UserError` if there are none.
+    """
+    prefixes = sorted({path.with_suffix("") for end in ("idx", "bin") for path in folder.glob(f"[!.]*/*.{end}")})
+    back_translated = [prefix for prefix in prefixes if prefix.name.startswith("back-")]
+    for prefix in back_translated:
+        logger.warning("%s is left out: `fairseq-xl back-translate` writes such pairs again", prefix)
+    texts = [prefix for prefix in prefixes if prefix not in back_translated]
+    if not texts:
+        raise UserError(f"{folder} has no binarized text, which `python -m preprocess` writes")
+    return texts
+
+
+def used_symbols(texts: list[Path], dictionary: XLDictionary) -> np.ndarray:
+    """The symbols that occur in binarized texts: (V,) bool. Raises `UserError` as `open_text` does."""
+    used = np.zeros(len(dictionary), dtype=bool)
+    for prefix in texts:
+        pair = "-" in prefix.parent.name
+        language = prefix.name.rpartition(".")[2] if pair else prefix.parent.name
+        used |= open_text(prefix, language, len(dictionary)).counts() > 0
+    return used
+
+
+def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.ndarray) -> np.ndarray:
+    """Writes the files of the cut sub-words of a data folder to another folder.
+
+    Args:
+        dictionary: the dictionary of `data`.
+        used: (V,) bool, the symbols that the text has.
+
+    Returns: (V,) bool, the symbols that the cut sub-words have.
+    Raises `UserError` as `open_subwords` does, and for a model that lacks a piece of the text.
+    """
+    kind, subwords = vocabulary_kind(data), open_subwords(data)
+    pieces = {dictionary.symbols[index] for index in np.flatnonzero(used & dictionary.is_piece)}
+    *copied, listed = FILES[kind]
+    if lacking := pieces - set(subwords.symbols):
+        raise UserError(f"{data} has the piece {min(lacking)!r}, which {listed} lacks: its text has other sub-words")
+    for name in copied:
+        shutil.copyfile(data / name, folder / name)
+    if kind != "sentencepiece":
+        special = wordpiece.SPECIAL if kind == "wordpiece" else ()
+        names = wordpiece.read_vocabulary(data / listed) if kind == "wordpiece" else subwords.symbols[1:]
+        remaining = [name for name in names if name in pieces or name in special]
+        counts = [f" {dictionary.count[dictionary.index(name)]}" if kind == "xlm" else "" for name in remaining]
+        write_lines(folder / listed, map(str.__add__, remaining, counts))
+        return used
+    old_pieces = {dictionary.symbols[index] for index in dictionary.pieces}
+    model = remove_pieces(read_model(data / listed), pieces, old_pieces)
+    with replacing(folder / listed) as file:
+        file.write(model.SerializeToString())
+    kept_symbols = np.zeros(len(dictionary), dtype=bool)
+    kept_symbols[[dictionary.index(piece) for piece in ordinary_pieces(model) if piece in old_pieces]] = True
+    return kept_symbols

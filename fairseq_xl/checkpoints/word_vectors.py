@@ -35,9 +35,7 @@ def check_not_binary(path: str) -> None:
     if path.endswith(".bin") and Path(path).is_file():
         with open(path, "rb") as file:
             if BINARY.match(file.read(32)):
-                raise UserError(
-                    f"{path} is a binary file of fastText or word2vec: give its vectors as text, the .vec beside it"
-                )
+                raise UserError(f"{path} is a binary file of fastText or word2vec: give the .vec beside it")
 
 
 def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
@@ -89,58 +87,23 @@ def _arrays(path: str, channels: int) -> Iterator[tuple[str, np.ndarray]]:
 
 def _text(path: str, symbols: Collection[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the known symbols of a text file and their vectors (C,)."""
-    for line_number, line, symbol, values in _lines(path):
-        if not values:
-            continue
-        if len(values) != channels:
-            raise UserError(f"{path}, line {line_number}: {len(values)} numbers, --embed-dim is {channels}")
-        if symbol not in symbols:
-            continue
-        try:
-            vector = np.array(values, dtype=np.float32)
-        except ValueError:
-            raise UserError(f"{path}, line {line_number}: not {channels} numbers: {quoted(line[:60])}") from None
-        if not np.isfinite(vector).all():
-            raise UserError(f"{path}, line {line_number}: the vector of {quoted(symbol)} is not finite")
-        yield symbol, vector
-
-
-def _lines(path: str) -> Iterator[tuple[int, str, str, list[str]]]:
-    """Yields number, text, symbol and values of each line of a file but its size; raises the errors of `read`."""
-    line_number = 0
     try:
         with open(path, "rb") as file:
-            for content in lines_of(text_of(file), path):
-                line_number += 1
-                line = decoded(content, path, line_number).rstrip("\n")
+            for line_number, content in enumerate(lines_of(text_of(file), path), start=1):
+                where, line = f"{path}, line {line_number}", decoded(content, path, line_number).rstrip("\n")
                 symbol, *values = line.rstrip(" \r").split(" ")
-                if line_number > 1 or len(values) != 1:
-                    yield line_number, line, symbol, values
+                if not values or (line_number == 1 and len(values) == 1):  # the size of the table
+                    continue
+                if len(values) != channels:
+                    raise UserError(f"{where}: {len(values)} numbers, --embed-dim is {channels}")
+                if symbol not in symbols:
+                    continue
+                try:
+                    vector = np.array(values, dtype=np.float32)
+                except ValueError:
+                    raise UserError(f"{where}: not {channels} numbers: {quoted(line[:60])}") from None
+                if not np.isfinite(vector).all():
+                    raise UserError(f"{where}: the vector of {quoted(symbol)} is not finite")
+                yield symbol, vector
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-
-
-def sizes(path: str) -> tuple[int, int]:
-    """Numbers of vectors and of channels of a file; reads a text file once.
-
-    Raises `UserError` for a file that cannot be read or holds anything else than symbols and vectors of equal length.
-    """
-    if path.endswith(ARRAYS):
-        rows, channels = embedding_files.read(path).rows.shape
-        return rows, channels
-    rows, channels = 0, 0
-    for line_number, line, symbol, values in _lines(path):
-        if not symbol and not values:
-            continue
-        rows, channels = rows + 1, channels or len(values)
-        try:
-            fits = len(values) == channels > 1 and bool([*map(float, values if rows == 1 else values[:1])])
-        except ValueError:
-            fits = False
-        if not fits:
-            raise UserError(
-                f"{path} holds no word vectors: line {line_number} is {quoted(line[:60])}, not a symbol and its numbers"
-            )
-    if not rows:
-        raise UserError(f"{path} holds no vectors")
-    return rows, channels

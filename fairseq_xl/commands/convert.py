@@ -2,7 +2,7 @@
 
 IN is a published model (XLM-R, XLM, mBERT, mBART, VECO's translation model), which becomes a folder with checkpoint.pt,
 dict.txt and its sub-words, or a checkpoint of this package, which becomes a folder for transformers, fairseq or
-sentence-transformers. Of an archive of language modules, the one of --lang is taken. Nothing in a file is run.
+sentence-transformers. Nothing in a file is run.
 """
 
 import logging

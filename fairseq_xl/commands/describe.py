@@ -1,8 +1,8 @@
 """Describes a file or folder: kind, architecture, sizes, vocabulary, languages, objectives, updates, origin.
 
-It knows checkpoints of this package, language modules, word vectors, published models (XLM-R, XLM, mBERT, mBART, VECO's
-translation model), folders of transformers and sentence-transformers, ONNX files, data folders and dictionaries. Of
-models it reads shapes, not weights. Nothing in a file is run.
+It knows checkpoints of this package, language modules, published models (XLM-R, XLM, mBERT, mBART, VECO's translation
+model), folders of transformers and sentence-transformers, ONNX files, data folders and dictionaries. Of models it reads
+shapes, not weights. Nothing in a file is run.
 """
 
 import json

@@ -14,9 +14,15 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl import register
-from fairseq_xl.checkpoints.cut_subwords import cut_subwords, texts_of, used_symbols
 from fairseq_xl.checkpoints.identity import found_in
-from fairseq_xl.checkpoints.vocabulary_surgery import Rows, change_vocabulary, read_checkpoint
+from fairseq_xl.checkpoints.vocabulary_surgery import (
+    Rows,
+    change_vocabulary,
+    cut_subwords,
+    read_checkpoint,
+    texts_of,
+    used_symbols,
+)
 from fairseq_xl.commands import Options, argument, command, several
 from fairseq_xl.data.store.binarized_text import renumber
 from fairseq_xl.data.store.manifest import check_fingerprint, one_folder, read_manifest

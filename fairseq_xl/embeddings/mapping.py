@@ -61,11 +61,7 @@ def orthogonal(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def blocks(source: np.ndarray, target: np.ndarray, table: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Yields the similarities of rows (V, C) and (W, C) in blocks (at most BLOCK, W).
-
-    Args:
-        table: all similarities (V, W), if they are computed already.
-    """
+    """Yields the similarities of rows (V, C) and (W, C), or of their `table` (V, W), in blocks (at most BLOCK, W)."""
     for start in range(0, len(source), BLOCK):
         rows = slice(start, start + BLOCK)
         yield source[rows] @ target.T if table is None else table[rows]

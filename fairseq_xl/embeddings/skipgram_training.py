@@ -42,9 +42,8 @@ def train(sentences: Iterable[list[str]], symbols: list[str], options: Any) -> t
     try:
         from gensim.models import FastText
     except ImportError:
-        raise UserError(
-            "skip-gram embeddings need the package gensim: `XL_EXTRAS=recipes,embeddings . recipes/environment.sh`"
-        ) from None
+        needed = "need gensim: `XL_EXTRAS=recipes,embeddings . recipes/environment.sh`"
+        raise UserError(f"skip-gram embeddings {needed}") from None
     logging.getLogger("gensim").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     model = FastText(
         vector_size=options.dim,

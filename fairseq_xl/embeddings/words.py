@@ -74,8 +74,7 @@ class WordEmbeddings:
         sides = [self([pair[side] for pair in pairs], languages[side]) for side in (0, 1)]
         vectors = {i: (a, b) for i, (a, b) in enumerate(zip(*sides)) if a is not None and b is not None}
         if len(vectors) < 2:
-            raise UserError(
-                f"{'-'.join(languages)}: {len(vectors)} of {len(pairs)} pairs of words have embeddings; two are needed"
-            )
+            pair = "-".join(languages)
+            raise UserError(f"{pair}: {len(vectors)} of {len(pairs)} pairs of words have embeddings; two are needed")
         first, second = (np.stack([pair[side] for pair in vectors.values()]) for side in (0, 1))
         return list(vectors), first, second

@@ -27,7 +27,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import read_arrays, write_arrays
 from fairseq_xl.io.files import FORMATS, write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
-from fairseq_xl.io.locks import locked
+from fairseq_xl.io.folders import locked
 from fairseq_xl.io.step_records import begin_parts, difference
 from fairseq_xl.models.beams import BACK_TRANSLATION
 from fairseq_xl.tasks.supervised_translation import XLTranslationConfig, XLTranslationTask

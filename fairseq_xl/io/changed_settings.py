@@ -36,10 +36,7 @@ PLATEAU = "reduce_lr_on_plateau"
 
 
 def other_settings(before: Any, now: Any) -> list[str]:
-    """Lists the settings that differ between two configurations: those of `SETTINGS` and `OTHER_SETTINGS`.
-
-    Args:
-        before: the configuration of a checkpoint, as it was loaded.
+    """Lists the `SETTINGS` and `OTHER_SETTINGS` that differ between a checkpoint's configuration and a run's.
 
     Returns: texts such as ``--lr [0.5] (was [0.002])``, and ``DATA data-bin/new (was data-bin/old)``.
     """

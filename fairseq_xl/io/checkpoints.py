@@ -236,9 +236,7 @@ def _parts(stream: BinaryIO, name: str, sums: bool) -> list[io.BytesIO]:
     if damaged:
         raise UserError(f"{name} {NO_CHECKPOINT} (its part {damaged} has another checksum)")
     most = bounds.LARGEST_STRUCTURE
-    raise UserError(
-        f"{name} was refused: it has {structure:,} bytes beside its tensors' values, at most {most:,} are read"
-    )
+    raise UserError(f"{name} was refused: it has {structure:,} bytes beside its tensors' values, more than {most:,}")
 
 
 class _Value(NamedTuple):

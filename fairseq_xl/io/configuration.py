@@ -87,12 +87,7 @@ def check_configuration(state: dict, path: object) -> dict:
 
 
 def check_size(options: Mapping[str, typing.Any], parameters: object, path: object) -> None:
-    """Raises `UserError` for a model that is larger than the file's parameters: it would be built before they are read.
-
-    Args:
-        options: options of the model, {name: value}.
-        parameters: {name: tensor}; anything else is refused elsewhere.
-    """
+    """Raises `UserError` for a model larger than the file's parameters: it would be built before they are read."""
     if not isinstance(parameters, dict):
         return
     shapes = {name: tuple(value.shape) for name, value in parameters.items() if isinstance(value, torch.Tensor)}
@@ -112,13 +107,7 @@ def check_size(options: Mapping[str, typing.Any], parameters: object, path: obje
 
 
 def check_values(values: dict, kinds: dict, key: str, path: object) -> None:
-    """Raises `UserError` for a value that is not of the type that `kinds` lists for its name.
-
-    Args:
-        values: {name: value}, read from a file; names that `kinds` lacks are not checked.
-        kinds: {name: type}, types as in dataclass fields.
-        key: key of `values` in the file `path`, for messages.
-    """
+    """Raises `UserError` for a value, {name: value} under `key` of the file `path`, of another type than in `kinds`."""
     for name in values.keys() & kinds.keys():
         if not _has_type(values[name], kinds[name]):
             raise _refusal(path, f"{key}.{name}", _type_name(kinds[name]), values[name])

@@ -10,11 +10,9 @@ logger = logging.getLogger(__name__)
 
 
 def import_modules(package: str, path: Iterable[str], what: str) -> None:
-    """Imports the modules of a package and those that entry points of the group `package` name.
+    """Imports the modules of a package, in its `path`, and those that entry points of the group `package` name.
 
-    Args:
-        path: its `__path__`.
-        what: kind of object that an entry point names, for the warning about an installed module that fails.
+    `what` they are stands in the warning about an installed module that fails.
     """
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")
@@ -24,8 +22,5 @@ def import_modules(package: str, path: Iterable[str], what: str) -> None:
         except (ImportError, AttributeError, ValueError) as error:
             logger.warning(
                 "the %s %r of the installed package %s cannot be used: %s; correct or uninstall the package",
-                what,
-                entry.name,
-                entry.dist and entry.dist.name,
-                error,
+                *(what, entry.name, entry.dist and entry.dist.name, error),
             )

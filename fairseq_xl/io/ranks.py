@@ -78,12 +78,9 @@ def host_group(world: torch.distributed.ProcessGroup) -> torch.distributed.Proce
 
 
 def sum_over_ranks(data: Mapping[str, Any], device: torch.device) -> dict[str, Tensor]:
-    """Sums numbers and tensors over ranks by one all-reduce; nothing waits for the device.
+    """Sums numbers and tensors over ranks by one all-reduce, as float64 tensors; nothing waits for the device.
 
-    Args:
-        data: {name: a number, or a tensor on the host or on `device`}, of the same names and shapes on every rank.
-
-    Returns: {name: sum, a float64 tensor on `device`}.
+    `data` is {name: a number, or a tensor on the host or on `device`}, of the same names and shapes on every rank.
     """
     values = {name: torch.as_tensor(value, dtype=torch.double) for name, value in data.items()}
     flat = {name: value.reshape(-1) for name, value in values.items()}

@@ -30,8 +30,8 @@ class LanguageModuleConfig(FairseqDataclass):
     )
     language_module: Optional[str] = option(
         None,
-        "replace the checkpoint's language module by the one in this file: a language module, an archive, "
-        "or another checkpoint (Artetxe et al. 2020, section 2)",
+        "replace the checkpoint's language module by the one in this file: a language module or another checkpoint "
+        "(Artetxe et al. 2020, section 2)",
     )
 
 
@@ -49,11 +49,8 @@ class TaskLanguageModule:
         self.body: str | None = None
         self.trains_body = False
         self.replacement: Any = read(cfg.language_module, cfg.lang) if cfg.language_module else None
-        if self.replacement is not None and self.replacement.dictionary != dictionary.digest():
-            raise UserError(
-                f"--language-module {self.file} is of another dictionary (languages {', '.join(self.languages)}) than "
-                f"{folder / 'dict.txt'} (languages {', '.join(dictionary.languages)})"
-            )
+        if self.replacement is not None:
+            self.replacement.check_dictionary(self.file, dictionary, folder / "dict.txt")
         if cfg.lang:
             dictionary.language_id(cfg.lang)
 
@@ -86,12 +83,7 @@ class TaskLanguageModule:
             )
         if not hasattr(cfg, "adapters"):
             raise UserError(f"--language-module {self.file} needs {XLMonoTransModel.description}")
-        if cfg.language_positions != self.replacement.language_positions:
-            has = {True: "with", False: "without"}
-            raise UserError(
-                f"--language-module {self.file} is {has[self.replacement.language_positions]} positions of its own "
-                f"(--language-positions), the model {has[cfg.language_positions]}"
-            )
+        self.replacement.check_positions(self.file, cfg.language_positions)
         with open_dict(cfg):
             cfg.adapters = self.replacement.adapters
 
@@ -124,11 +116,10 @@ class TaskLanguageModule:
 
     def _replace_module(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """A model's state dict with the module of --language-module; `UserError` for one learned with another body."""
-        if self.replacement.body not in (self.body, body_digest(state, self.replacement.language_positions)):
-            raise UserError(f"--language-module {self.file} was learned with another body than the model's")
+        state = self.replacement.put_into(state, self.file, self.body)
         self.body = self.replacement.body
         logger.info("language module of %s from %s", ", ".join(self.languages), self.file)
-        return self.replacement.put_into(state)
+        return state
 
     # --- initial weights ---------------------------------------------------------------------------------------
 

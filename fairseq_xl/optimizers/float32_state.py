@@ -1,6 +1,6 @@
 """The base of the optimizers: state in float32, as in fairseq's Adam, and updates of many tensors at once."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -29,16 +29,11 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates the parameters that have a gradient; returns what `closure` does."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Updates the parameters that have a gradient."""
         for group in self.param_groups:
             for (step, *_), parameters in self._count(group["params"]).items():
                 self.update(parameters, step, group)
-        return loss
 
     def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
         """Updates parameters of one device and type for the `step`-th time, counted from 1, and their means."""

@@ -115,24 +115,19 @@ class _ScaledOptimizer(Optimizer):
 
     @property
     def loss_scale(self) -> float | None:
-        """The factor of the next loss; None with bfloat16, which needs none."""
         return None if self.scaler is None else self.scaler.loss_scale
 
     def zero_grad(self) -> None:
-        """Frees all gradients, and resets the factor to that of the loss scale."""
         super().zero_grad()
         self.factor = 1.0 if self.scaler is None else 1.0 / float(self.scaler.loss_scale)
 
     def backward(self, loss: Tensor) -> None:
-        """Adds the gradients of a loss times the loss scale."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def multiply_grads(self, factor: float | Tensor) -> None:
-        """Multiplies the gradients, in the step."""
         self.factor *= factor
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
-        """Clips the gradients, in the step; returns the norm before."""
         norm = self.factor * clip(self.fairseq_optimizer.params, 0)
         if isinstance(self.factor, Tensor):
             self.factor = self.factor.to(norm.device)
@@ -142,7 +137,6 @@ class _ScaledOptimizer(Optimizer):
         return norm
 
     def check(self, norm: float) -> None:
-        """Lowers the loss scale after an overflow."""
         if self.scaler is None:
             return super().check(norm)
         try:
@@ -153,7 +147,6 @@ class _ScaledOptimizer(Optimizer):
             raise Diverged(NO_LOWER_SCALE) from error
 
     def step(self) -> None:
-        """Divides the gradients by the loss scale, and makes the update."""
         if isinstance(self.factor, Tensor) or self.factor != 1.0:
             self.fairseq_optimizer.multiply_grads(self.factor)
             self.factor = 1.0
@@ -188,7 +181,6 @@ class MasterWeightsOptimizer(_ScaledOptimizer):
         self.name, self.precision = "FP16Optimizer", f"{_sixteen_bits(cfg)} with master weights in float32"
 
     def zero_grad(self) -> None:
-        """Frees the gradients in both precisions."""
         for parameter in self.parameters:
             parameter.grad = None
         super().zero_grad()
@@ -208,7 +200,6 @@ class MasterWeightsOptimizer(_ScaledOptimizer):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Updates the copies, and copies them to the model."""
         super().step()
         torch._foreach_copy_(list(self.parameters), list(self.masters))
 
@@ -313,7 +304,6 @@ def _sixteen_bits(cfg: DictConfig) -> str:
 
 
 def _master(parameter: Parameter) -> Parameter:
-    """The copy of a parameter in float32."""
     master = Parameter(parameter.data.float())
     for name in ("param_group", "optim_overrides"):  # fairseq's, by which its optimizers group parameters
         if hasattr(parameter, name):

@@ -35,16 +35,8 @@ TABLE = (
         "filenames arg_overrides task strict suffix num_shards state",
         "fairseq_xl.engine.loading:load_model_ensemble_and_task",
     ),
-    (
-        "fairseq.distributed.utils:all_gather_list",
-        "data group max_size",
-        "fairseq_xl.io.ranks:all_gather_list",
-    ),
-    (
-        "fairseq.data.fasta_dataset:FastaDataset._build_index",
-        "self path",
-        "fairseq_xl.io.options:refuse_fasta",
-    ),
+    ("fairseq.distributed.utils:all_gather_list", "data group max_size", "fairseq_xl.io.ranks:all_gather_list"),
+    ("fairseq.data.fasta_dataset:FastaDataset._build_index", "self path", "fairseq_xl.io.options:refuse_fasta"),
     (
         "fairseq.logging.progress_bar:BaseProgressBar._format_stats",
         "self stats",
@@ -87,7 +79,5 @@ def replace(name: str, parameters: str, replacement: object) -> None:
     holder = resolve_name(f"{module}:{owner}")
     actual = " ".join(inspect.signature(getattr(holder, attribute)).parameters)
     if actual != parameters:
-        raise UserError(
-            f"{name} has the parameters {actual!r}, expected {parameters!r}: install fairseq-fixed {VERSION}"
-        )
+        raise UserError(f"{name} has the parameters {actual!r}, not {parameters!r}: install fairseq-fixed {VERSION}")
     setattr(holder, attribute, replacement)

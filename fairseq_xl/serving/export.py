@@ -48,13 +48,9 @@ def build_graphs(model: Any, task: Any, output: str | None = None) -> tuple[str,
             "model": EncoderGraph(model, lambda model, batch: model.output(model.encode(**batch)), outputs)
         }
     if not labelled:
-        raise UserError(
-            "--output head: the checkpoint has no fine-tuned head; expected --output hidden or --output logits"
-        )
+        raise UserError("--output head: the checkpoint has no fine-tuned head; expected hidden or logits")
     if len(labelled) > 1:
-        raise UserError(
-            f"several heads, {', '.join(labelled)}, cannot be exported: expected --output hidden or --output logits"
-        )
+        raise UserError(f"several heads, {', '.join(labelled)}, cannot be exported: expected --output hidden or logits")
     (objective,) = labelled.values()
     return type(objective).name, {"model": _head_graph(model, objective)}
 

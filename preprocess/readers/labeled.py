@@ -225,10 +225,7 @@ def argument_parser(name: str, description: str, release: str, languages: Sequen
     parser.add_argument("release", metavar="RELEASE", type=Path, help=release)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument(
-        "--langs",
-        default=",".join(languages),
-        metavar="XX,XX",
-        help=f"any of {', '.join(languages)} (default: all)",
+        "--langs", default=",".join(languages), metavar="XX,XX", help=f"any of {', '.join(languages)} (default: all)"
     )
     return parser
 

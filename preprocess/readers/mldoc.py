@@ -68,11 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argument_parser("mldoc", "MLDoc.", "folder with the files of generate_documents.py", list(LANGUAGES))
     parser.add_argument(
-        "--size",
-        type=int,
-        choices=SIZES,
-        default=SIZES[0],
-        help="documents of a training file (default: %(default)s)",
+        "--size", type=int, choices=SIZES, default=SIZES[0], help="documents of a training file (default: %(default)s)"
     )
     options = parser.parse_args(arguments)
 

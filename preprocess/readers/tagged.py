@@ -35,12 +35,7 @@ class Columns(NamedTuple):
 
 
 def read_tagged(
-    path: Path,
-    problems: Problems,
-    language: str,
-    columns: Columns,
-    tags: Collection[str],
-    encoding: str = "utf-8",
+    path: Path, problems: Problems, language: str, columns: Columns, tags: Collection[str], encoding: str = "utf-8"
 ) -> Iterator[Example]:
     """Yields the words and ends of sentences of a file; lines that begin with -DOCSTART- are skipped.
 

@@ -15,15 +15,7 @@ from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.xglue import EXTRA_LANGUAGES, LANGUAGES as SCORED
 from fairseq_xl.io.compressed import stored
 from preprocess.readers import xnli
-from preprocess.readers.labeled import (
-    Example,
-    Part,
-    copied,
-    read_benchmark,
-    read_rows,
-    read_table,
-    tagged_line,
-)
+from preprocess.readers.labeled import Example, Part, copied, read_benchmark, read_rows, read_table, tagged_line
 from preprocess.readers.problems import Problems
 from preprocess.readers.questions import read_file
 from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags

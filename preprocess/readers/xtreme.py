@@ -24,10 +24,7 @@ from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags
 SPLITS = (("train", "train"), ("valid", "dev"), ("test", "test"))
 RETRIEVAL = ("bucc2018", "tatoeba")  # have nothing to train on
 LANGUAGES = {name: tuple(codes.split()) for name, codes in SCORED.items() if name not in RETRIEVAL}
-LABELS = {
-    "xnli": {name: name for name in ("contradiction", "entailment", "neutral")},
-    "pawsx": {"0": "0", "1": "1"},
-}
+LABELS = {"xnli": {name: name for name in ("contradiction", "entailment", "neutral")}, "pawsx": {"0": "0", "1": "1"}}
 CONTRADICTORY = {"contradictory": "contradiction"}  # in XNLI's translations
 TAGS = {"udpos": UPOS, "panx": span_tags("LOC ORG PER")}
 TEXTS = 2  # of a line of xnli and pawsx
@@ -131,8 +128,7 @@ def pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[
                     yield Example(language, label, tuple(fields[:TEXTS]))
             elif row:
                 problems.wrong(
-                    "wrong columns",
-                    f"{path}, line {first}: expected two texts and a label, found {len(fields)} fields",
+                    "wrong columns", f"{path}, line {first}: expected two texts and a label, found {len(fields)} fields"
                 )
     except csv.Error as error:
         problems.add(f"{path}, line {line_numbers[0]}: not as Python's csv writes it: {error}")

@@ -1,7 +1,5 @@
 """Averages of checkpoints against a plain numpy mean."""
 
-import subprocess
-
 import numpy
 import pytest
 import torch
@@ -11,8 +9,6 @@ from fairseq_xl import register
 from fairseq_xl.checkpoints import averaging
 from fairseq_xl.commands import average as command
 from fairseq_xl.errors import UserError
-from tests.command_line import cli
-from tests.warm_python import python
 
 IDENTITY = {"format": 1, "task": "XLClassificationTask", "dictionary": "a", "languages": ["en"], "framing": "xl"}
 IDENTITY |= {
@@ -180,47 +176,17 @@ def test_options_that_change_the_meaning_of_weights(run):
     for number, activation in enumerate(("gelu", "relu")):
         model = {"_name": "xl_xlm_tiny", "activation": activation}
         torch.save(checkpoint(1, cfg={"model": model}), run / f"{number}.pt")
-    with pytest.raises(UserError, match="--activation is 'gelu' in the first and 'relu' in the second"):
+    with pytest.raises(UserError, match="--activation is 'gelu' and 'relu'"):
         averaging.average([str(run / "0.pt"), str(run / "1.pt")])
 
 
 def test_a_folder_with_too_few_checkpoints(run):
-    with pytest.raises(UserError, match="holds 4 checkpoints .* asks for 5"):
-        averaging.last_checkpoints(str(run), 5)
-    with pytest.raises(UserError, match=r"asks for 5; it holds 4 named checkpoint_EPOCH_UPDATE.pt \(--updates\)$"):
-        averaging.last_checkpoints(str(run), 5)
-    with pytest.raises(UserError, match=r"holds 4 checkpoints named .*UPDATE.pt.*; it holds 4 named .*EPOCH.pt$"):
-        averaging.last_checkpoints(str(run), 5, by_update=True)
-    with pytest.raises(UserError, match="none is not a folder"):
-        averaging.last_checkpoints(str(run / "none"), 1)
+    for folder, by_update, message in (
+        (run, False, r"holds 4 checkpoints .* asks for 5; it holds 4 named checkpoint_EPOCH_UPDATE.pt \(--updates\)$"),
+        (run, True, r"holds 4 checkpoints named .*UPDATE.pt.*; it holds 4 named .*EPOCH.pt$"),
+        (run / "none", False, "none is not a folder"),
+    ):
+        with pytest.raises(UserError, match=message):
+            averaging.last_checkpoints(str(folder), 5, by_update)
     with pytest.raises(UserError, match="no folder"):
         command.main(["--inputs", str(run / "checkpoint1.pt"), "--output", str(run / "none" / "a.pt")])
-
-
-class WritesFile:
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
-def test_a_hostile_checkpoint_is_refused_by_the_command(run):
-    torch.save(checkpoint(1, trap=WritesFile(run / "made")), run / "hostile.pt")
-    command = [
-        python(),
-        "-m",
-        "fairseq_xl",
-        "average",
-        *cli(output=str(run / "average.pt")),
-        "--inputs",
-        str(run / "checkpoint1.pt"),
-        str(run / "hostile.pt"),
-    ]
-    result = subprocess.run(command, capture_output=True, text=True)
-    shown = [line for line in result.stderr.splitlines() if "tensorboardX" not in line]
-    assert result.returncode == 1
-    assert len(shown) == 1, result.stderr
-    assert shown[0].startswith(f"fairseq_xl: error: {run / 'hostile.pt'} was refused")
-    assert "open" in shown[0]
-    assert not (run / "made").exists() and not (run / "average.pt").exists()

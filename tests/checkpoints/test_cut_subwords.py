@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.checkpoints.cut_subwords import cut_subwords
+from fairseq_xl.checkpoints.vocabulary_surgery import cut_subwords
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.subwords import FILES, in_folder, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder

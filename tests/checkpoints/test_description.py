@@ -40,30 +40,12 @@ def test_a_data_folder(tmp_path):
         describe(tmp_path / "data")
 
 
-@pytest.mark.parametrize(
-    "text, line",
-    [
-        ("Ask Ann about the model.\nAnd Bob.\n", "line 1 is 'Ask Ann about the model.'"),
-        ("2 3\na 1 2 3\nb 4 5\n", "line 3 is 'b 4 5'"),
-        ("2 3\na 1 2 3\nb c 5 6\n", "line 3 is 'b c 5 6'"),
-        ("the 5\nof 4\n", "line 2 is 'of 4'"),
-        ("[PAD]\n[UNK]\n", r"line 1 is '\[PAD\]'"),
-    ],
-)
-def test_text_that_is_no_vectors(tmp_path, text, line):
-    (tmp_path / "notes.txt").write_text(text)
-    with pytest.raises(UserError, match=f"notes.txt holds no word vectors: {line}, not a symbol and its numbers"):
-        describe(tmp_path / "notes.txt")
-
-
 def test_onnx_files(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"")
     for content in (None, {"a": 1}, {"format": 5}):
         if content is not None:
             (tmp_path / "model.json").write_text(json.dumps(content))
-        with pytest.raises(
-            UserError, match="model.onnx: only a folder of .*export-onnx., with its model.json, is descr"
-        ):
+        with pytest.raises(UserError, match="model.onnx: only a folder of .*export-onnx., with model.json, is descr"):
             describe(tmp_path / "model.onnx")
         with pytest.raises(UserError, match="is a folder without published weights"):
             describe(tmp_path)

@@ -1,17 +1,13 @@
-"""Language modules in files and archives; files that are refused (M1)."""
+"""Language modules in files; files that are refused (M1)."""
 
 import dataclasses
-import json
-import re
-import zipfile
 
 import pytest
 import torch
 
 import fairseq_xl
-from fairseq_xl.checkpoints import language_modules, parameter_names
+from fairseq_xl.checkpoints import description, language_modules, parameter_names
 from fairseq_xl.checkpoints.identity import open_checkpoint
-from fairseq_xl.commands.language_module import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
 
@@ -51,99 +47,36 @@ def refusal(*arguments):
     return str(refused.value)
 
 
-def contents(archive_path):
-    with zipfile.ZipFile(archive_path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def test_adding_a_module_leaves_the_others_byte_by_byte(file, tmp_path, capsys):
-    paths = [file("de"), file("fr", fill=2.0), file("en", "es", fill=3.0)]
-    archive_path = tmp_path / "archive"
-    for count, path in enumerate(paths, start=1):
-        before = contents(archive_path) if archive_path.exists() else {}
-        main(["pack", str(archive_path), str(path)])
-        after = contents(archive_path)
-        assert len(after) == count and all(after[name] == content for name, content in before.items())
-    assert list(after.values()) == [path.read_bytes() for path in paths]
-    main(["get", str(archive_path), "fr", str(tmp_path / "again.pt")])
-    assert (tmp_path / "again.pt").read_bytes() == paths[1].read_bytes()
-    for name in ("es", "en+es"):
-        main(["get", str(archive_path), name, str(tmp_path / "both.pt")])
-        assert (tmp_path / "both.pt").read_bytes() == paths[2].read_bytes()
-    for language, fill in (("de", 1), ("fr", 2), ("en", 3), ("es", 3)):
-        assert (language_modules.read(archive_path, language).state[parameter_names.TOKENS] == fill).all()
-    main(["list", str(archive_path)])
-    listed = json.loads(capsys.readouterr().out)
-    assert list(listed) == ["de", "fr", "en+es"]
-    assert listed["de"] | {"dictionary": "", "body": ""} == {
-        "symbols": 6,
-        "channels": 4,
-        "positions": False,
-        "adapters": 0,
-        "dictionary": "",
-        "body": "",
-    }
-
-
-def test_files_that_an_archive_refuses(file, tmp_path):
-    archive_path = tmp_path / "archive"
-    language_modules.pack(archive_path, [file("de"), file("fr")])
-    before = archive_path.read_bytes()
-    language_modules.pack(archive_path, [file("de", name="again.pt")])  # the same once more
-    with pytest.raises(UserError, match="fr.* is named twice"):
-        language_modules.pack(archive_path, [file("fr")] * 2)
-    other = file("de", fill=5.0, name="other.pt")
-    with pytest.raises(UserError, match="has another language module of de already"):
-        language_modules.pack(archive_path, [other])
-    with pytest.raises(UserError, match="has another language module of de already"):
-        language_modules.pack(archive_path, [file("en", "de", name="both.pt")])
-    with pytest.raises(UserError, match="was learned with another body than those of"):
-        language_modules.pack(archive_path, [file("es", body="another")])
-    with pytest.raises(UserError, match="is not an archive of language modules"):
-        language_modules.pack(other, [file("fr")])
-    assert contents(archive_path).keys() == {"de.language-module.pt", "fr.language-module.pt"} and len(
-        archive_path.read_bytes()
-    ) == len(before)
-
-
-def test_a_language_that_is_not_there(file, tmp_path):
-    path, archive_path = file("de"), tmp_path / "archive"
-    language_modules.pack(archive_path, [path, file("fr")])
-    assert refusal(path, "es") == f"--lang es: {path} is the language module of de"
-    assert refusal(archive_path, "es") == f"{archive_path} has language modules of de, fr, not of es"
-    assert refusal(archive_path) == f"{archive_path} has language modules of de, fr: choose one with --lang"
-    with pytest.raises(UserError, match="has language modules of de, fr, not of es"):
-        main(["get", str(archive_path), "es", str(tmp_path / "es.pt")])
-    assert not (tmp_path / "es.pt").exists()
+def test_a_file_has_the_module_that_was_written(tmp_path):
+    written = module("en", "es", adapters=8)
+    language_modules.write(written, tmp_path / "both.pt")
+    read = language_modules.read(tmp_path / "both.pt", "es")
+    assert read.name == "en+es" and all(map(torch.equal, read.state.values(), written.state.values()))
+    assert dataclasses.replace(read, state=written.state) == written
+    assert refusal(tmp_path / "both.pt", "de") == f"--lang de: {tmp_path}/both.pt is the language module of en, es"
+    sizes = {"symbols": 6, "channels": 4, "positions": False, "adapters": 8, "body": "body"}
+    expected = {"kind": "language module of fairseq_xl", "languages": ["en", "es"], "dictionary": written.dictionary}
+    assert description.describe(tmp_path / "both.pt") == expected | sizes
 
 
 def test_files_that_a_module_does_not_replace(file, tmp_path):
-    """A checkpoint, an archive and a module of another language stay; a module of the same language is replaced."""
-    path, archive_path = file("de"), tmp_path / "archive"
-    language_modules.pack(archive_path, [path, file("fr")])
-    torch.save({"model": {}}, tmp_path / "other.pt")
-    before = {name: (tmp_path / name).read_bytes() for name in ("archive", "other.pt")}
-    for name in before:
-        with pytest.raises(UserError, match="nothing is written over it: remove it or name another file"):
-            main(["get", str(archive_path), "de", str(tmp_path / name)])
-        with pytest.raises(UserError, match="nothing is written over it: remove it or name another file"):
-            language_modules.write(module("de"), tmp_path / name)
-        assert (tmp_path / name).read_bytes() == before[name]
-    before = path.read_bytes()
-    with pytest.raises(
-        UserError, match="is a language module of de with other languages, dictionary: remove it or name another"
+    """Another file and a module of another language stay; a module of the same language is replaced."""
+    path, other = file("de"), tmp_path / "other.pt"
+    torch.save({"model": {}}, other)
+    for name, changed, message in (
+        (other, module("de"), "nothing is written over it: remove it or name another file"),
+        (path, module("fr"), "is a language module of de with other languages, dictionary: remove it or name another"),
+        *(
+            (path, module("de", **{name: value}), f"is a language module of de with other {name}: remove it or name")
+            for name, value in (("body", "other"), ("adapters", 8), ("language_positions", True))
+        ),
     ):
-        main(["get", str(archive_path), "fr", str(path)])
-    for change in (dict(body="other"), dict(adapters=8), dict(language_positions=True)):
-        with pytest.raises(
-            UserError,
-            match=f"is a language module of de with other {next(iter(change))}: remove it or name another file",
-        ):
-            language_modules.write(module("de", **change), path)
-    assert path.read_bytes() == before
+        before = name.read_bytes()
+        with pytest.raises(UserError, match=message):
+            language_modules.write(changed, name)
+        assert name.read_bytes() == before
     language_modules.write(module("de", fill=8.0), path)
-    main(["get", str(archive_path), "de", str(path)])
-    assert path.read_bytes() == before
+    assert (language_modules.read(path).state[parameter_names.TOKENS] == 8).all()
 
 
 def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
@@ -157,12 +90,6 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
     content[at : at + 40] = bytes(40)
     (tmp_path / "zeros").write_bytes(content)
     assert "another checksum" in refusal(tmp_path / "zeros")
-    archive_path = tmp_path / "archive"
-    language_modules.pack(archive_path, [file("fr")])
-    whole = archive_path.read_bytes()
-    for content in (whole.replace(b"\x00\x00\x80?" * 6, bytes(24), 1), whole + bytes(9), whole + whole):
-        archive_path.write_bytes(content)
-        assert "damaged" in refusal(archive_path, "fr")
     torch.save(CHECKPOINT, tmp_path / "other.pt")
     assert "has no language module: it is not a checkpoint of an xl_monotrans_* model" in refusal(tmp_path / "other.pt")
     torch.save([1, 2], tmp_path / "list.pt")
@@ -187,28 +114,14 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
         (dict(state=content("de")["state"] | {7: torch.ones(1)}), "is damaged: 7 is not the name of a tensor"),
     ],
 )
-def test_modules_that_lack_something(file, tmp_path, change, message):
-    path = file("de")
+def test_modules_that_lack_something(tmp_path, change, message):
+    path = tmp_path / "de.pt"
     torch.save(content("de") | change, path)
     refused = refusal(path)
     assert refused.startswith(f"{path} {message}") and len(refused) < 300
-    with pytest.raises(UserError, match=re.escape(refused)):
-        language_modules.pack(tmp_path / "archive", [path])
-    assert not (tmp_path / "archive").exists()
 
 
-def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
-    with zipfile.ZipFile(tmp_path / "archive", "w") as archive:
-        archive.write(file("de"), "../../x.language-module.pt")
-    message = "archive is damaged: '../../x' is not a language code"
-    for call in (
-        lambda: language_modules.read(tmp_path / "archive"),
-        lambda: language_modules.pack(tmp_path / "archive", [file("fr")]),
-        lambda: main(["get", str(tmp_path / "archive"), "../../x", str(tmp_path / "x.pt")]),
-        lambda: main(["list", str(tmp_path / "archive")]),
-    ):
-        with pytest.raises(UserError, match=message):
-            call()
+def test_languages_that_a_checkpoint_names_are_no_paths():
     model = {"_name": "xl_monotrans_tiny", "language_positions": False, "adapters": 0}
     monotrans = CHECKPOINT | {"model": {language_modules.SPECIAL: torch.ones(1)}, "cfg": {"model": model}}
     identity = CHECKPOINT["task_state"]["fairseq_xl"] | {"languages": ["../../x"]}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.checkpoints.cut_subwords import texts_of, used_symbols
+from fairseq_xl.checkpoints.vocabulary_surgery import texts_of, used_symbols
 from fairseq_xl.data.store import binarized_text
 from fairseq_xl.data.store.binarized_text import open_text, renumber
 from fairseq_xl.errors import UserError

@@ -143,16 +143,6 @@ def test_an_optimizer_of_other_parameters_is_left_out(dictionaries, caplog):
             change_optimizer(before["last_optimizer_state"], state(), ROWS.weights, ROWS.moments)
 
 
-def test_adafactor_has_a_factor_of_rows_and_one_of_columns():
-    """Where a table is square, the key tells them apart."""
-    parameter = {TOKENS: torch.zeros(9, 9)}
-    moments = {"exp_avg_sq_row": torch.arange(9.0), "exp_avg_sq_col": torch.arange(9.0), "RMS": 0.5}
-    optimizer = {"state": {0: moments}, "param_groups": [{"params": [0]}]}
-    found = change_optimizer(optimizer, parameter, ROWS.weights, ROWS.moments)["state"][0]
-    assert found["exp_avg_sq_row"].tolist() == [0, 1, 2, 3, 0, 6, 7, 8, 0]
-    assert found["exp_avg_sq_col"].tolist() == list(range(9)) and found["RMS"] == 0.5
-
-
 @pytest.mark.parametrize(
     "options, names",
     [

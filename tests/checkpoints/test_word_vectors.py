@@ -84,7 +84,7 @@ def test_binary_files_are_recognized(tmp_path, content):
     """The first number is fastText's FASTTEXT_FILEFORMAT_MAGIC_INT32; word2vec begins with the size of its table."""
     path = tmp_path / "wiki.bin"
     path.write_bytes(content)
-    with pytest.raises(UserError, match="wiki.bin is a binary file of fastText or word2vec: give its vectors as text"):
+    with pytest.raises(UserError, match="wiki.bin is a binary file of fastText or word2vec: give the .vec"):
         check_not_binary(str(path))
     path.write_bytes(b"PK\3\4" + content)
     check_not_binary(str(path))  # such as pytorch_model.bin

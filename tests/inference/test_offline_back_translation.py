@@ -15,7 +15,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference import offline_back_translation
 from fairseq_xl.io.files import read_json
-from fairseq_xl.io.locks import locked
+from fairseq_xl.io.folders import locked
 from preprocess.verification import verify
 from tests.bad_input.every_command import fails
 from tests.command_line import cli

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.locks import locked
+from fairseq_xl.io.folders import locked
 
 WAITS = """
 import sys
 from pathlib import Path
-from fairseq_xl.io.locks import locked
+from fairseq_xl.io.folders import locked
 print("ready", flush=True)
 with locked(sys.argv[1], None):
     print(Path(sys.argv[2]).read_text(), flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.locks import locked
+from fairseq_xl.io.folders import locked
 from preprocess.readers.libreoffice_help import packages
 from recipes import corpus
 from tests.preprocess.help_pages import pages, write_package

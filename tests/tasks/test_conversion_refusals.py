@@ -231,13 +231,6 @@ def test_descriptions_run_nothing_and_name_what_is_wrong(original, data_bin, tmp
     assert found["model_type"] == "mine" and "can be converted" in found["convertible"]
     whole = original / "model.safetensors"
     whole.write_bytes(whole.read_bytes()[:100])
-    (tmp_path / "words.txt").write_text("2 3\na 1 2 3\nb 4 5 6\n")
-    assert described(tmp_path / "words.txt")[0] | {"path": ""} == {
-        "path": "",
-        "kind": "word vectors",
-        "rows": 2,
-        "channels": 3,
-    }
     torch.save({"weights": torch.zeros(1)}, tmp_path / "foreign.pt")
     for path, message in (
         (whole, "is not a safetensors file, or it is damaged or cut short"),

@@ -190,10 +190,9 @@ def composed(steps, code):
     return {name: module[name] if name in MODULE else value for name, value in load(steps["tuned"]).items()}
 
 
-@pytest.mark.parametrize("kind", ["module", "checkpoint", "archive"])
+@pytest.mark.parametrize("kind", ["module", "checkpoint"])
 def test_a_language_module_replaces_another_and_nothing_else_changes(text, steps, module_files, tmp_path, kind):
-    language_module.main(["pack", str(tmp_path / "archive"), *map(str, module_files.values())])
-    path = {"module": module_files["de"], "checkpoint": steps["de"], "archive": tmp_path / "archive"}[kind]
+    path = {"module": module_files["de"], "checkpoint": steps["de"]}[kind]
     overrides = {"data": str(text["de"]), "language_module": str(path), "lang": "de"}
     (model,), _, task = load_model_ensemble_and_task([str(steps["tuned"])], arg_overrides=overrides)
     assert equal_parameters(model.state_dict(), composed(steps, "de"))
@@ -311,9 +310,8 @@ def test_unlabeled_text_with_a_language_module(text, task_files, steps, module_f
         predict.main(command[:2] + command[-2:])
 
 
-@pytest.mark.parametrize("packed", [False, True])
 def test_a_classifier_with_a_language_module_is_an_ordinary_model_elsewhere(
-    text, task_files, steps, module_files, tmp_path, packed
+    text, task_files, steps, module_files, tmp_path
 ):
     """Probabilities of a BERT classifier of transformers, by its own tokenizer, are those of validation."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -323,9 +321,6 @@ def test_a_classifier_with_a_language_module_is_an_ordinary_model_elsewhere(
     checkpoint = save / "checkpoint_last.pt"
     zero_shot(text["de"], checkpoint, tmp_path, "--lang", "de", "--language-module", module)
     expected = [row.split("\t") for row in (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()]
-    if packed:
-        language_module.main(["pack", str(tmp_path / "archive"), *map(str, module_files.values())])
-        module = tmp_path / "archive"
     line = [*map(str, (checkpoint, out, "--data", text["de"], "--language-module", module)), "--lang", "de"]
     convert.main(line)
     model, tokenizer = (

@@ -117,9 +117,7 @@ def _check_stacks(settings: Settings) -> str:
     encoder, decoder = (stack if isinstance(stack, dict) else {} for stack in map(settings.get, _TYPES))
     types = [stack.get("model_type") for stack in (encoder, decoder)]
     if types[0] != types[1] or types[0] not in KINDS:
-        raise UserError(
-            f"its encoder and decoder are {types[0]} and {types[1]}; two {' or two '.join(KINDS)} can be converted"
-        )
+        raise UserError(f"its encoder and decoder are {types[0]} and {types[1]}, not two {' or two '.join(KINDS)}")
     for name in _SHARED:
         if encoder.get(name) != decoder.get(name):
             raise UserError(f"its encoder and decoder differ in {name}: {encoder.get(name)} and {decoder.get(name)}")

@@ -31,9 +31,7 @@ _MODULES = [
 def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int | None = None) -> None:
     """Writes config.json and model.safetensors, and generation_config.json of an encoder-decoder.
 
-    Args:
-        dtype: a key of `DTYPES`.
-        start: id of the symbol that begins the decoder's input: the target language; None if it depends on the text.
+    `dtype` is a key of `DTYPES`, `start` the id of the target language's symbol, or None if it depends on the text.
     """
     config = model.config | {"dtype": dtype}
     if config.get("is_encoder_decoder"):
@@ -68,15 +66,9 @@ def _cast(weights: State, dtype: str) -> State:
 def write_sentence_transformers(folder: Path, pooling: Literal["mean", "first"], max_length: int, dim: int) -> None:
     """Adds the files of sentence-transformers to a transformers folder of an encoder with a tokenizer.
 
-    The sentence embedding is that of `fairseq_xl.inference.embedder.pool`: the mean of the last layer's hidden states
-    over all tokens but padding, special symbols included, or the hidden state of the first token. The folder's model
-    must end with the layer whose hidden states are pooled.
-
-    Args:
-        max_length: maximum number of tokens of an input, symbols of the framing included.
-        dim: number of channels of the hidden states.
-
-    Raises `UserError` for a folder without tokenizer.json, and if a file cannot be written.
+    The sentence embedding is that of `fairseq_xl.inference.embedder.pool`, of the model's last layer. Inputs have at
+    most `max_length` tokens, symbols of the framing included, hidden states `dim` channels. Raises `UserError` for a
+    folder without tokenizer.json, and if a file cannot be written.
     """
     if not (folder / "tokenizer.json").is_file():
         raise UserError(f"{folder} is no transformers folder with a tokenizer: it has no tokenizer.json")
@@ -93,12 +85,8 @@ def write_sentence_transformers(folder: Path, pooling: Literal["mean", "first"],
 def write_fairseq(folder: Path, model: Own, dtype: str, sentencepiece: Path | None) -> list[str]:
     """Writes a folder for `RobertaModel.from_pretrained` of fairseq: model.pt, dict.txt and sentencepiece.bpe.model.
 
-    Args:
-        dtype: a key of `DTYPES`.
-        sentencepiece: the SentencePiece model of its text; None for other sub-words, of which fairseq reads the ids.
-
-    Returns: the parts of our model that fairseq's does not have.
-    Raises `UserError` unless the model has XLM-R's form.
+    `sentencepiece` is None for other sub-words, of which fairseq reads the ids. Returns the parts of our model that
+    fairseq's does not have. Raises `UserError` unless the model has XLM-R's form.
     """
     layout = FairseqRoberta()
     for reason, applies in layout.obstacles(model, None).items():

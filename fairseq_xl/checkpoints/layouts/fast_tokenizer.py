@@ -7,17 +7,9 @@ A SentencePiece model becomes these steps, in which spaces are ▁ at the end:
 - spaces: removed at both ends, merged, and one put in front of the text, as far as the model does so;
 - Unigram or BPE. Words are separated before, which changes no result unless a piece has ▁ inside.
 
-Ids differ in four cases:
-
-- Two segmentations of a unigram model have nearly equal scores, such as ``... .`` and ``. ...``: SentencePiece adds
-  scores in 32 bits, the package in 64. With rounded scores (`sentencepiece_surgery.with_rounded_scores`) this is rare.
-- Decomposed text: the package applies the shortest rule of normalization to graphemes shorter than 6 bytes and drops
-  the rest, SentencePiece the longest one. Compose such text (NFC) before.
-- Text without any piece has no ids here and ``<unk>`` in `TextEncoder`.
-- Text that contains a special symbol, such as ``<mask>`` or ``[en]``: it becomes this symbol here.
-
-A WordPiece vocabulary is BERT's tokenizer in the same package; only the last two differences apply. XLM's vocabulary is
-in `fairseq_xl.checkpoints.layouts.transformers_tokenizer`.
+A WordPiece vocabulary is BERT's tokenizer in the same package. recipes/interchange/README.md lists the texts whose ids
+differ from `TextEncoder`'s. The package applies the shortest rule of normalization to graphemes shorter than 6 bytes
+and drops the rest, SentencePiece the longest one.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -112,7 +104,6 @@ def _check_complete(rows: list[str], pieces: Collection[str], dictionary: XLDict
 
 
 def _check(model: ModelProto, path: Path) -> None:
-    """Raises `UserError` for a model that the package tokenizers cannot express."""
     kind, types = model.trainer_spec.model_type, {piece.type for piece in model.pieces}
     name = TrainerSpec.ModelType.Name(kind).lower()
     reasons = {

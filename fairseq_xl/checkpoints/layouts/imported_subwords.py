@@ -81,10 +81,7 @@ _FILES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def _find(kind: Kind, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
-    """The kind of sub-words, that of the layout by default, and their files in the folder; None without files.
-
-    A tokenizer.json names its kind, which may be any in exports of this package.
-    """
+    """The kind of sub-words, that of the layout or of a tokenizer.json, and their files; None without files."""
     kind = "xlm" if has_xlm_tokenizer(folder) else kind
     if (folder / _TOKENIZER).is_file():
         kind = _TYPES.get(read_tokenizer(folder / _TOKENIZER)["model"]["type"], kind)
@@ -100,7 +97,6 @@ def _find(kind: Kind, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
 
 
 def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path) -> None:
-    """Writes the sub-words of a tokenizer.json as the file of their kind."""
     target = folder / FILES[kind][0]
     if kind == "sentencepiece":
         target.write_bytes(sentencepiece_from_tokenizer(tokenizer))

@@ -36,9 +36,7 @@ class Table:
     ignored: tuple[str, ...] = ()
 
     def to_ours(self, weights: State) -> State:
-        """Converts the state dict of a file to our names.
-
-        Tensors that are not joined share their memory with the file's.
+        """Converts the state dict of a file to our names. Tensors that are not joined share memory with the file's.
 
         Raises `UserError` for names that are missing or left over, values that are not finite floating-point numbers,
         tied parameters that differ, and shapes that cannot be joined.
@@ -69,9 +67,7 @@ class Table:
     def to_theirs(self, state: State) -> State:
         """Converts our state dict to the names of the layout, with second names of tied parameters.
 
-        A tensor is copied if it shares its memory with another one.
-
-        Raises `UserError` for parameters that are missing or that the layout does not have.
+        Tensors that share memory are copied. Raises `UserError` for parameters that are missing or left over.
         """
         rows = self._rows(state.keys(), lambda key, file_names: (key,))
         _check_names(set(rows), state.keys())
@@ -85,11 +81,7 @@ class Table:
         return weights | {copy: weights[original] for copy, original in self.ties.items() if original in weights}
 
     def _rows(self, present: Iterable[str], side: Callable) -> dict[str, tuple[str, ...]]:
-        """{our parameter: names in the file} for the layers and groups that `present` names have.
-
-        Args:
-            side: function from a row's two sides to the names to look for in `present`.
-        """
+        """{our parameter: names in the file} of the layers and groups that have `present` names, in a row's `side`."""
         present, rows = list(present), dict(_expanded(self.names))
         for group in map(_expanded, self.optional):
             patterns = [_pattern(name) for key, file_names in group.items() for name in side(key, file_names)]

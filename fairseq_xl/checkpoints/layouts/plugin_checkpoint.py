@@ -54,8 +54,7 @@ def read_own(
     Args:
         data: folder with its dict.txt, or with the dict.txt of `language_module`.
         heads: {task type: `head_class`}
-        language_module: file of a language module that replaces the checkpoint's (MonoTrans).
-        language: the language of the module, if the file is an archive.
+        language_module: file of a language module, of `language`, that replaces the checkpoint's (MonoTrans).
 
     Raises `UserError` for a checkpoint of another program or dictionary, and a module of another model.
     """
@@ -69,7 +68,13 @@ def read_own(
     if "heads" not in options:
         raise UserError(f"{path} has --arch {cfg['_name']}, which is no Transformer: it cannot be exported")
     if language_module:
-        state = _with_module(state, options, identity, language_module, language, dictionary, data)
+        if language_modules.SPECIAL not in state:
+            raise UserError(f"--language-module {language_module}: the model is not an xl_monotrans_* model")
+        module = language_modules.read(language_module, language)
+        module.check_dictionary(language_module, dictionary, data / "dict.txt")
+        module.check_positions(language_module, bool(options["language_positions"]))
+        state = module.put_into(state, language_module, identity.get("body"))
+        options["adapters"] = module.adapters
     state = language_modules.without_special(state, len(dictionary.languages))
     length = task.get("length") or options["max_positions"]
     return Own(
@@ -90,31 +95,6 @@ def read_own(
     )
 
 
-def _with_module(
-    state: State,
-    options: dict[str, Any],
-    identity: dict[str, Any],
-    file: str,
-    language: str | None,
-    dictionary: XLDictionary,
-    data: Path,
-) -> State:
-    """The state dict with another language module; `UserError` unless it is of this body and dictionary."""
-    if language_modules.SPECIAL not in state:
-        raise UserError(f"--language-module {file}: the model has no language modules (--arch xl_monotrans_*)")
-    module = language_modules.read(file, language)
-    if module.dictionary != dictionary.digest():
-        raise UserError(f"--language-module {file} was learned with another dictionary than {data / 'dict.txt'}")
-    positions = bool(options["language_positions"])
-    if module.body not in (identity.get("body"), language_modules.body_digest(state, positions)):
-        raise UserError(f"--language-module {file} was learned with another body than the model's")
-    if module.language_positions != positions:
-        has = {True: "position embeddings of its own", False: "no position embeddings of its own"}
-        raise UserError(f"--language-module {file} has {has[not positions]}, but the model has {has[positions]}")
-    options["adapters"] = module.adapters
-    return module.put_into(state)
-
-
 def for_languages(model: Own, source: str, target: str | None = None) -> Own:
     """Adds the embedding of the language of a stack's text, encoder or decoder, to its positions, in place of all.
 
@@ -123,10 +103,7 @@ def for_languages(model: Own, source: str, target: str | None = None) -> Own:
     if not model.languages:
         return model
     state = dict(model.state)
-    for positions, table, language in (
-        (POSITIONS, LANGUAGES, source),
-        (DECODER_POSITIONS, DECODER_LANGUAGES, target),
-    ):
+    for positions, table, language in ((POSITIONS, LANGUAGES, source), (DECODER_POSITIONS, DECODER_LANGUAGES, target)):
         embeddings = state.pop(table, None)
         if embeddings is None:
             continue

@@ -27,9 +27,7 @@ def has_weights(folder: Path) -> bool:
 
 
 def weights_file(path: Path) -> Path:
-    """The file of weights of a folder, a checkpoint of this package included, or the file itself.
-
-    An index of shards counts as a file of weights.
+    """The file of weights, or index of shards, of a folder, a checkpoint of this package included, or the file itself.
 
     Raises `UserError` for a folder without weights.
     """
@@ -49,10 +47,8 @@ def _names() -> list[str]:
 def load_weights(file: Path, values: bool = True) -> Any:
     """The content of a file of weights: a state dict, or another object of torch.save. Shards are joined.
 
-    Args:
-        values: whether the weights are read; if not, parameters are on the meta device and have only shapes and types.
-
-    Raises `UserError` for a file that cannot be read, an index that names files elsewhere, and missing shards.
+    Without `values`, parameters are on the meta device. Raises `UserError` for a file that cannot be read, an index
+    that names files elsewhere, and missing shards.
     """
     if file.name.endswith(INDEX):
         return _load_shards(file, values)
@@ -90,12 +86,7 @@ def _load_shards(index: Path, values: bool) -> dict[str, Tensor]:
 
 
 def _without_values(content: Any, meta_tensors: dict[tuple[Any, ...], Tensor], depth: int = 2) -> Any:
-    """The content of a file with the tensors of its mappings on the meta device; equal ones stay one tensor.
-
-    Args:
-        meta_tensors: tensors of earlier calls, by their address, shape, strides and type.
-        depth: number of levels of mappings; a checkpoint has parameters under a key.
-    """
+    """The content of a file with the tensors of its mappings on the meta device; equal ones stay one tensor."""
     if isinstance(content, Tensor) and content.layout is torch.strided and not content.is_quantized:
         key = (content.data_ptr(), content.shape, content.stride(), content.dtype)
         return meta_tensors.setdefault(key, torch.empty(content.shape, dtype=content.dtype, device="meta"))

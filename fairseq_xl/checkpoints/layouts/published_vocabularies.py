@@ -80,7 +80,6 @@ def _dictionary(file: Path) -> list[str]:
 
 
 def _pieces(file: Path) -> list[str]:
-    """The ordinary pieces of a SentencePiece model in order."""
     return [symbol for symbol in symbols_of(open_sentencepiece(file)) if symbol != SPECIAL[-1]]
 
 
@@ -111,14 +110,8 @@ def from_pieces(count: int, origin: Path) -> Vocabulary:
 
 def from_mbart(count: int, origin: Path) -> Vocabulary:
     """Reads mBART-25's or mBART-50's vocabulary from its SentencePiece model or tokenizer.json; `count` rows."""
-    listed = [read_symbols(origin, codes) for codes in (MBART_LANGUAGES, MBART50_LANGUAGES)]
-    if count not in map(len, listed):
-        expected = " or ".join(str(len(symbols)) for symbols in listed)
-        raise UserError(
-            f"its token embeddings have {count} rows, but {origin} and its language codes list {expected} symbols"
-        )
-    symbols = next(symbols for symbols in listed if len(symbols) == count)
-    return _in_our_order(count, symbols, origin, MBART50_LANGUAGES)
+    listed = read_symbols(origin, MBART50_LANGUAGES), read_symbols(origin, MBART_LANGUAGES)
+    return _in_our_order(count, listed[len(listed[0]) != count], origin, MBART50_LANGUAGES)
 
 
 def from_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Vocabulary:

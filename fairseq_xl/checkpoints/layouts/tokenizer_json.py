@@ -74,7 +74,6 @@ def _is_vocabulary(model: dict[str, Any]) -> bool:
 
 
 def _is_merge(pair: Any) -> bool:
-    """Whether a value is two texts, in a list or separated by a space."""
     parts = pair.split(" ") if isinstance(pair, str) else pair
     return isinstance(parts, list) and len(parts) == 2 and all(isinstance(part, str) for part in parts)
 

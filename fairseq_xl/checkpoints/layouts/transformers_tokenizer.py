@@ -1,7 +1,6 @@
 """Writes the tokenizer of a transformers folder, with the ids and the framing of our models.
 
-`AutoTokenizer.from_pretrained(FOLDER)` reads it without code of ours. `fast_tokenizer` lists the texts whose ids
-differ from `TextEncoder`'s.
+`AutoTokenizer.from_pretrained(FOLDER)` reads it without code of ours.
 """
 
 import logging
@@ -42,17 +41,16 @@ def write_tokenizer(
     ``<s>``. The decoder input of an encoder and decoder begins with the id of ``[xx]``, which the folder's
     generation_config.json names.
 
+    With XLM's vocabulary the files are vocab.json, merges.txt and tokenizer_config.json. A warning names the tokenizers
+    in front of the sub-words (Moses and the like), which transformers does not apply.
+
     Args:
         data: data folder with the text's sub-words.
         max_length: maximum number of tokens of an input, symbols of the framing included.
         language: the language of the text; needed if languages share no piece.
         segments: whether the model has segment embeddings: the second text of a pair then has token type 1.
 
-    With XLM's vocabulary the files are vocab.json, merges.txt and tokenizer_config.json.
-
-    Raises `UserError` for a data folder without sub-words, for sub-words that a transformers tokenizer cannot express,
-    and if a file cannot be written. A warning names the tokenizers in front of the sub-words (Moses and the like),
-    which transformers does not apply.
+    Raises `UserError` for sub-words that are missing or that a transformers tokenizer cannot express.
     """
     vocabulary, suffix = data, ""
     if apart := read_manifest(data).get("disjoint"):  # each language has sub-words of its own
@@ -90,17 +88,9 @@ def write_tokenizer(
 def _write_xlm_vocabulary(folder: Path, data: Path, dictionary: XLDictionary, suffix: str) -> dict[str, Any]:
     """Writes XLM's vocabulary as vocab.json and merges.txt of XLMTokenizer into a transformers folder.
 
-    XLMTokenizer prepares text as XLM does, but applies Moses' rules for English to text of every language: transformers
-    5 does not pass `lang` on to `XLMTokenizer._tokenize`, which has it. Ids differ where the language's rules do, as
-    for the apostrophes of French. With `lang` they are equal but in Chinese and Japanese, which XLMTokenizer segments
-    by other packages, and in Romanian, whose diacritics it removes. A pair has one ``</s>`` between the texts, where
-    our framing has two.
-
-    Args:
-        data: data folder with XLM's codes and vocabulary.
-        suffix: end of the dictionary's pieces of the vocabulary.
-
-    Returns: the entries of tokenizer_config.json that XLMTokenizer needs.
+    XLMTokenizer applies Moses' rules for English to text of every language: transformers 5 does not pass `lang` on to
+    `XLMTokenizer._tokenize`, which has it. `suffix` is the end of the dictionary's pieces of the vocabulary.
+    Returns the entries of tokenizer_config.json that XLMTokenizer needs.
     """
     opened = open_subwords(data)
     assert isinstance(opened, XLMPieces)
@@ -130,10 +120,7 @@ def _warn_of_tokenizers(data: Path, language: str | None) -> None:
 
 
 def _template(framing: str, dictionary: XLDictionary, segments: bool, language: str | None) -> TemplateProcessing:
-    """The framing of a text and of a pair; with `segments`, the second text of a pair has token type 1.
-
-    Raises `UserError` if the framing `mbart` has no language.
-    """
+    """The framing of a text and of a pair; raises `UserError` if the framing `mbart` has no language."""
     start, eos = dictionary[Framing.of(framing, dictionary).start], dictionary[dictionary.eos()]
     second, names = int(segments), {start, eos}
     if framing == "mbart":

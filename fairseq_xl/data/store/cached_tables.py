@@ -14,7 +14,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import mapped
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import UNKNOWN, binarized_fingerprint
-from fairseq_xl.io.locks import locked
+from fairseq_xl.io.folders import locked
 from fairseq_xl.io.temporary_arrays import GrowingArray
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from fairseq_xl.checkpoints.conversion import counterpart
 from fairseq_xl.checkpoints.layouts import LAYOUTS
-from fairseq_xl.checkpoints.layouts.counterparts import counterpart
 from fairseq_xl.checkpoints.layouts.exported_folders import write_fairseq, write_transformers
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages
 from fairseq_xl.errors import UserError
@@ -243,15 +243,8 @@ def test_the_framing_comes_back(make, tmp_path, framing):
 
 
 def test_dropout_of_the_head_is_kept(make):
-    state = {"labels": ["A", "B", "C"], "num_texts": 1}
-    _, own = make(
-        XLEncoderModel,
-        EncoderConfig(**XLM_R),
-        {"classification": pooled()},
-        head="classification",
-        type_state=state,
-        head_dropout=0.3,
-    )
+    identity = dict(head="classification", type_state={"labels": ["A", "B", "C"], "num_texts": 1}, head_dropout=0.3)
+    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R), {"classification": pooled()}, **identity)
     assert counterpart(own).config["classifier_dropout"] == 0.3
 
 
@@ -293,11 +286,7 @@ REFUSED = {
         EncoderConfig(**SIZES, language_embeddings="none", segment_embeddings="added"),
         "segment embeddings together with a plain output layer",
     ),
-    "streams": (
-        XLNgramDecoderModel,
-        NgramDecoderConfig(**SEQ2SEQ),
-        "predicting streams \\(xFNP\\)",
-    ),
+    "streams": (XLNgramDecoderModel, NgramDecoderConfig(**SEQ2SEQ), "predicting streams \\(xFNP\\)"),
     "both languages": (XLEncoderDecoderModel, EncoderDecoderConfig(**SIZES), "--lang XX-YY exports it for one"),
     "pre-LN, two tables": (
         XLEncoderDecoderModel,

@@ -6,9 +6,7 @@ import random
 import pytest
 import sentencepiece
 
-from fairseq_xl.checkpoints.sentencepiece_surgery import (
-    read_model,
-)
+from fairseq_xl.checkpoints.sentencepiece_surgery import read_model
 
 SYLLABLES = "ba da ga ka la ma na pa ra sa ta wa".split()
 BYTES = {"byte_fallback": True}

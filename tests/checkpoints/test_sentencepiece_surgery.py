@@ -71,15 +71,6 @@ def test_merges_are_those_of_sentencepiece(model):
         assert len(merged) == len(word) - len(parts)
 
 
-def test_a_bpe_model_without_its_inner_merges_segments_otherwise(model):
-    """So the pieces that are merged on the way matter."""
-    text = lines(SYLLABLES[:6], "one")
-    used = used_by(model, text)
-    naive = with_pieces(model, [each for each in model.pieces if each.type != Piece.NORMAL or each.piece in used])
-    equal = processor(model).encode(text, out_type=str) == processor(naive).encode(text, out_type=str)
-    assert equal == (model.trainer_spec.model_type == UNIGRAM)
-
-
 def test_pieces_are_segmented_verbatim(model):
     encode = verbatim(model)
     assert encode.encode("▁ba", out_type=str) == ["▁ba"]

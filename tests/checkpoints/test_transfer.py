@@ -55,10 +55,7 @@ def test_parts_of_a_translation_model(encoder, translation, parts, copied, new, 
     assert made.keys() == translation.keys() and all((value == 0).all() for value in translation.values())
 
 
-@pytest.mark.parametrize(
-    "part, new, unused",
-    [("model", ["heads.mlm.weight"], ["heads"]), ("encoder", [], ["heads"])],
-)
+@pytest.mark.parametrize("part, new, unused", [("model", ["heads.mlm.weight"], ["heads"]), ("encoder", [], ["heads"])])
 def test_parts_of_an_encoder_model(encoder, part, new, unused):
     """Its output layer is copied with the encoder, the head of another objective is not."""
     wanted = state(f"encoder.{TOKENS}", f"encoder.{FFN}", "output.dense.weight", "heads.mlm.weight", fill=0)

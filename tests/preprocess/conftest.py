@@ -52,6 +52,14 @@ def changed_directory(path):
 
 
 @pytest.fixture
+def prepared(corpus, tmp_path, fairseq_in_process):
+    """The data-bin of the corpus, made before `fairseq_in_process` lists folders."""
+    prepare(corpus, tmp_path / "data-bin")
+    fairseq_in_process.clear()
+    return tmp_path / "data-bin"
+
+
+@pytest.fixture
 def interrupted(monkeypatch):
     """A function that runs `prepare` and kills it again and again; it returns the number of interruptions.
 

@@ -81,10 +81,7 @@ def test_folders_that_are_damaged_or_of_another_kind(translator, tmp_path):
     (folder / "model.json").write_text(json.dumps(description | {"kind": "classification"}))
     with pytest.raises(UserError, match="beam search needs an encoder-decoder, found classification"):
         BeamSearch(Exported(folder))
-    for content, message in (
-        ("{", ", line 1: not JSON"),
-        ("[]", " holds no JSON object"),
-    ):
+    for content, message in (("{", ", line 1: not JSON"), ("[]", " holds no JSON object")):
         (folder / "model.json").write_text(content)
         with pytest.raises(UserError, match=f"model.json{message}"):
             Exported(folder)

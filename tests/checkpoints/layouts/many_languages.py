@@ -20,10 +20,7 @@ TEXTS = {
     "it": ["Aprite il menu «Modifica» e scegliete «Elimina».", "Perché la città è così bella?"],
     "ja": ["メニューを開いて、「削除」を選びます。", "ｶﾀｶﾅ（半角）と全角ＡＢＣ１２３です。"],
     "ko": ["메뉴를 열고 ‘삭제’를 선택하세요.", "거리의 집들은 초록색입니다."],
-    "nl": [
-        "Open het menu ‘Bewerken’ en kies ‘Verwijderen’.",
-        "De huizen zijn groen; één is ’s nachts blauw.",
-    ],
+    "nl": ["Open het menu ‘Bewerken’ en kies ‘Verwijderen’.", "De huizen zijn groen; één is ’s nachts blauw."],
     "pl": ["Otwórz menu „Edycja” i wybierz „Usuń”.", "Żółte źdźbła łąki są śliczne."],
     "pt": ["Abra o menu “Editar” e não escolha “Excluir”.", "As casas são verdes, à exceção de três."],
     "ru": ["Откройте меню «Правка» и выберите «Удалить».", "Объём файла — 3,5 МБ № 5."],

@@ -46,12 +46,7 @@ MODELS = {
         dict(vocab_size=200000, emb_dim=1280, n_layers=16, n_heads=16, n_langs=100, use_lang_emb=False),
         571_696_960,
     ),
-    "mBERT": (
-        "bert",
-        "BertForPreTraining",
-        BASE | dict(vocab_size=119547, max_position_embeddings=512),
-        178_566_653,
-    ),
+    "mBERT": ("bert", "BertForPreTraining", BASE | dict(vocab_size=119547, max_position_embeddings=512), 178_566_653),
     "mBART-25": ("bart", "MBartForConditionalGeneration", MBART | dict(vocab_size=250027), 610_851_840),
     "mBART-50": (
         "bart",

@@ -103,6 +103,7 @@ BAD = {
         {"model": {"type": "WordPiece", "vocab": {"[UNK]": 0}}},
         "has a WordPiece model; Unigram and BPE can be made a SentencePiece model",
     ),
+    "merges": ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [[1, 2]]}}, "is no tokenizer: it has no model"),
     "bytes": (
         {"pre_tokenizer": {"type": "ByteLevel"}},
         "is no tokenizer of a SentencePiece model: it has a step ByteLevel",
@@ -116,6 +117,7 @@ BAD = {
         "is damaged: its rules of normalization are not base64",
     ),
     "step": ({"normalizer": ["NFC"]}, "is damaged: its normalizer is not a step with a type"),
+    "steps": ({"normalizer": {"type": "Sequence", "normalizers": 5}}, "is damaged: its normalizer is not a step with"),
     "added": ({"added_tokens": [7]}, "is damaged: its added tokens are not texts with numbers"),
     "repeated": (
         {"model": {"type": "Unigram", "vocab": [["<unk>", 0.0], ["▁a", -1.0], ["▁a", -1.0]]}},
@@ -132,16 +134,4 @@ def test_files_that_are_no_such_tokenizer(tmp_path, case):
     assert len(sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_from_tokenizer(path))) == 4
     path.write_text(json.dumps(VALID | change), encoding="utf-8")
     with pytest.raises(UserError, match=f"^{path} {message}"):
-        sentencepiece_from_tokenizer(path)
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    with pytest.raises(UserError, match="tokenizer.json cannot be read: No such file"):
-        sentencepiece_from_tokenizer(path)
-    path.write_text(json.dumps(VALID)[:40], encoding="utf-8")
-    with pytest.raises(UserError, match="tokenizer.json, line 1: not JSON"):
-        sentencepiece_from_tokenizer(path)
-    path.write_bytes(b"\xff{}")
-    with pytest.raises(UserError, match="tokenizer.json, line 1: not UTF-8"):
         sentencepiece_from_tokenizer(path)

@@ -9,7 +9,6 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 from transformers import AutoTokenizer, BertConfig, MBartConfig, XLMConfig, XLMRobertaConfig
 
-from fairseq_xl.checkpoints.layouts.fast_tokenizer import bpe_merges
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.sentencepiece_surgery import Piece
 from fairseq_xl.data.framing import Framing
@@ -191,9 +190,3 @@ def test_wrong_data_folders(data_folder, tmp_path):
     (data / "sentencepiece.model").unlink()
     with pytest.raises(UserError, match="sentencepiece.model: no such SentencePiece model"):
         written(data, tmp_path / "out")
-
-
-def test_merges_by_hand():
-    """`abc` from ab + c before a + bc; pieces with higher scores first; characters have no merge."""
-    scores = {"a": -9.0, "b": -10.0, "c": -11.0, "bc": -2.0, "ab": -1.0, "abc": -3.0, "d": -12.0}
-    assert list(bpe_merges(scores)) == [("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")]

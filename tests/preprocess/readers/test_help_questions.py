@@ -55,8 +55,7 @@ def test_the_answer_is_at_every_place_of_the_context():
 
 
 @pytest.mark.parametrize(
-    "others, answer, asked",
-    [(24, 28, 1), (24, 27, 0), (80, 60, 1), (81, 60, 0), (80, 61, 0), (32, 5, 1), (32, 4, 0)],
+    "others, answer, asked", [(24, 28, 1), (24, 27, 0), (80, 60, 1), (81, 60, 0), (80, 61, 0), (32, 5, 1), (32, 4, 0)]
 )
 def test_lengths(others, answer, asked):
     """Four paragraphs with 100 to 300 words, one of them the answer, which has 5 to 60 words."""

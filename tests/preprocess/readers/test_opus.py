@@ -91,10 +91,7 @@ def test_a_small_corpus_gives_a_tenth(archive, tmp_path):
         (["books.zip", "--pair", "en-de", "--held-out", "0"], "--held-out 0: 1 or more is needed"),
         (["text.zip", "--pair", "en-de"], "text.zip is damaged or no zip file"),
         (["cut.zip", "--pair", "en-de"], "cut.zip is damaged or no zip file"),
-        (
-            ["uneven.zip", "--pair", "en-de"],
-            "uneven.zip en-de: one side ends at line 303",
-        ),
+        (["uneven.zip", "--pair", "en-de"], "uneven.zip en-de: one side ends at line 303"),
     ],
 )
 def test_problems_are_one_sentence(arguments, message, archive, tmp_path, capsys, monkeypatch):

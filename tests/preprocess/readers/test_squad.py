@@ -17,11 +17,7 @@ def read(destination, *arguments):
 
 def test_a_file_of_each_data_set(tmp_path):
     """A file of one language is copied; what is written is what question answering reads."""
-    named = {
-        "train.en": "train-v1.1.json",
-        "test.de": "xquad.de.json",
-        "test.zh": "test-context-zh-question-zh.json",
-    }
+    named = {"train.en": "train-v1.1.json", "test.de": "xquad.de.json", "test.zh": "test-context-zh-question-zh.json"}
     assert read(tmp_path, *(f"{name}={FILES / file}" for name, file in named.items())) == 0
     for name, file in named.items():
         written = tmp_path / f"{name}.json"

@@ -179,7 +179,6 @@ def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("QAM/xglue.qam.de.dev", None, "{path}: there is no such file"),
         ("QAM/xglue.qam.de.dev", b"", "{path}, line 1: the file is empty"),
         ("QAM/xglue.qam.de.dev", b"was\tDas\n", "{path}, line 1: expected 2 texts and a label, found 2 fields"),
         ("QAM/xglue.qam.en.train", b"7\ta\tb\t1\n", "{path}, line 1: expected 2 texts and a label, found 4 fields"),
@@ -194,9 +193,7 @@ def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):
 )
 def test_problems_are_one_sentence(name, content, message, source, tmp_path, capsys):
     path = source / name
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(content)
     assert read(source, tmp_path / "out", "--langs", "en,de", "--tasks", "QAM,NER,WPR,MLQA") == 1
     assert capsys.readouterr().err.splitlines()[-1] == "xglue: " + message.format(path=path)
     assert not (tmp_path / "out/manifest.json").exists() and not list(tmp_path.rglob("*.tmp"))
@@ -251,12 +248,6 @@ def test_a_language_without_any_of_the_tasks(source, tmp_path, capsys):
     """WPR has Italian, NC does not."""
     assert read(source, tmp_path / "out", "--tasks", "NC", "--langs", "en,it") == 1
     assert listed(capsys.readouterr().err) == ["--langs en,it: language 'it' is in none of the tasks NC"]
-
-
-def test_a_missing_task_is_sought_in_the_release(source, tmp_path, capsys):
-    shutil.rmtree(source / "NER")
-    assert read(source, tmp_path / "out", "--tasks", "NER", "--langs", "de") == 1
-    assert f"{source}/NER/de.dev: there is no such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -17,21 +17,23 @@ logger = logging.getLogger(__name__)
 
 
 def _inputs(parser: Any) -> None:
-    inputs, kind = parser.add_mutually_exclusive_group(required=True), parser.add_mutually_exclusive_group()
+    inputs = parser.add_mutually_exclusive_group(required=True)
     argument("--inputs", "the checkpoints, oldest first", action="extend", nargs="+", metavar="FILE")(inputs)
     argument("--last", "the newest N checkpoints of a run", nargs=2, metavar=("N", "FOLDER"))(inputs)
-    flag("--epochs", "with --last: checkpoints of epochs (the default)")(kind)
-    flag("--updates", "with --last: checkpoints of --save-interval-updates")(kind)
 
 
-@command(_inputs, argument("--output", "where to write the average", required=True, metavar="FILE"))
+@command(
+    _inputs,
+    flag("--updates", "with --last: checkpoints of --save-interval-updates, not of epochs"),
+    argument("--output", "where to write the average", required=True, metavar="FILE"),
+)
 def main(options: Options) -> None:
     if options.last:
         if not options.last[0].isdigit():
             raise UserError(f"--last takes a number and a folder, not {options.last[0]!r}")
         paths = last_checkpoints(options.last[1], int(options.last[0]), by_update=options.updates)
-    elif options.epochs or options.updates:
-        raise UserError("--epochs and --updates choose among the files of --last; --inputs names them")
+    elif options.updates:
+        raise UserError("--updates chooses among the files of --last; --inputs names them")
     else:
         paths = options.inputs
     register()  # architectures say which of their options change the meaning of weights

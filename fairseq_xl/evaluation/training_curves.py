@@ -43,51 +43,31 @@ def _number(value: Any) -> float:
         return float("nan")
 
 
-def validation_curves(
-    logs: Mapping[str, str | Path], metric: str = "loss", over: str = "updates"
-) -> dict[str, dict[str, Any]]:
-    """{name: path of a log} -> {name: {"values": {x: validation value}, "last": value}}; x as in `curves`."""
-    valid_curves = {name: curves(path, metric, over)["valid"] for name, path in logs.items()}
+def validation_curves(logs: Mapping[str, str | Path], metric: str = "loss") -> dict[str, dict[str, Any]]:
+    """{name: path of a log} -> {name: {"values": {updates: validation value}, "last": value}}."""
+    valid_curves = {name: curves(path, metric)["valid"] for name, path in logs.items()}
     for name, path in logs.items():
         if not valid_curves[name]:
             raise UserError(f"{path}: no validation entry has the metric {metric!r}")
     return {name: {"values": dict(curve), "last": curve[-1][1]} for name, curve in valid_curves.items()}
 
 
-def curves(path: str | Path, metric: str, over: str = "updates") -> dict[str, list[tuple[int, float]]]:
-    """The curves of a log: {"train_inner" | "train" | "valid": [(x, value)]}; infinities and NaN are left out.
-
-    x is a number of updates or of tokens: updates times the mean number of tokens of an update, `wpb`, in the training
-    entries.
-    """
-    entries, scale = read_log(path), 1.0
-    if over == "tokens":
-        sizes = [entry.get("wpb", math.nan) for entry in entries["train_inner"] or entries["train"]]
-        sizes = [size for size in sizes if math.isfinite(size)]
-        if not sizes:
-            raise UserError(f"{path}: no training entry has `wpb`, the tokens of an update, which --over tokens needs")
-        scale = sum(sizes) / len(sizes)
+def curves(path: str | Path, metric: str) -> dict[str, list[tuple[int, float]]]:
+    """The curves of a log: {"train_inner" | "train" | "valid": [(updates, value)]}, without infinities and NaN."""
     return {
         kind: [
-            (round(entry["num_updates"] * scale), entry[metric])
-            for entry in kind_entries
+            (round(entry["num_updates"]), entry[metric])
+            for entry in entries
             if "num_updates" in entry and math.isfinite(entry.get(metric, math.nan))
         ]
-        for kind, kind_entries in entries.items()
+        for kind, entries in read_log(path).items()
     }
 
 
-def draw(
-    logs: Mapping[str, str | Path],
-    output: str | Path,
-    metric: str = "loss",
-    over: str = "updates",
-    lines: Mapping[str, float] | None = None,
-) -> None:
-    """Draws `metric` over updates or tokens, training thin and validation thick, as a picture at `output`.
+def draw(logs: Mapping[str, str | Path], output: str | Path, metric: str = "loss") -> None:
+    """Draws `metric` over updates, training thin and validation thick, as a picture at `output`.
 
-    `logs` is {name: path}; a log without the metric is left out, with a warning. `lines`, {name: value}, are
-    horizontal.
+    `logs` is {name: path}; a log without the metric is left out, with a warning.
     """
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     import matplotlib
@@ -106,7 +86,7 @@ def draw(
     }
     shown = set()
     for color, (name, path) in enumerate(logs.items()):
-        run_curves = curves(path, metric, over)
+        run_curves = curves(path, metric)
         for kind, (_, _, style) in kinds.items():
             curve = run_curves[kind]
             if curve:
@@ -118,16 +98,12 @@ def draw(
             logger.warning("%s has no entry of %r: %s is not in the picture", path, metric, name)
     if not handles:
         raise UserError(f"no entry of {metric!r} in {', '.join(map(str, logs.values()))}")
-    for name, value in (lines or {}).items():
-        axes.axhline(value, color="black", linewidth=1, linestyle=":")
-        axes.annotate(name, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
-        values.append(value)
     captions = [
         f"{label} ({width})" if len(shown) > 1 else label for kind, (label, width, _) in kinds.items() if kind in shown
     ]
     axes.set(
         title=f"{metric} in {' and '.join(captions)}",
-        xlabel=over,
+        xlabel="updates",
         ylabel=f"{metric} (bits per token)" if "loss" in metric else metric,
     )
     if min(values) > 0 and max(values) > SPREAD * min(values):

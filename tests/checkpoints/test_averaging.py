@@ -96,7 +96,6 @@ def test_the_rest_is_the_last_ones(run):
     "options, inputs",
     [
         (["--last", "3", "{}"], ["checkpoint2.pt", "checkpoint9.pt", "checkpoint10.pt"]),
-        (["--last", "1", "{}", "--epochs"], ["checkpoint10.pt"]),
         (["--last", "2", "{}", "--updates"], ["checkpoint_3_900.pt", "checkpoint_3_1000.pt"]),
         (["--inputs", "{}/checkpoint1.pt", "{}/checkpoint_best.pt"], ["checkpoint1.pt", "checkpoint_best.pt"]),
     ],

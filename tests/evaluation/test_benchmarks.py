@@ -97,29 +97,6 @@ def test_published_averages_are_the_means_of_published_scores():
     assert published_scores.XTREME["mlqa"]["VECO"]["average"] == pytest.approx((71.7 + 53.2) / 2)
 
 
-def test_xtreme(tmp_path, capsys):
-    files = {
-        "bucc2018": ("de-1\ten-1\nde-2\ten-2\n", "de-1\ten-1\nde-2\ten-3\nde-4\ten-4\n", 40.0),  # 1 of 3, of 2
-        "tatoeba": ("0\n1\n2\n3\n", "0\n1\n2\n2\n", 75.0),
-        "udpos": ("NOUN\nVERB\n\nADJ\n\n", "NOUN\nNOUN\n\nADJ\n\n", 40.0),  # runs: 1 right of 2 and 3
-        "mlqa": (json.dumps(QUESTIONS), json.dumps(ANSWERS), 100.0),
-    }
-    for name, (labeled, predicted, _) in files.items():
-        suffix = "json" if name == "mlqa" else "tsv"
-        write(tmp_path / f"right/{name}/test-de.{suffix}", labeled)
-        write(tmp_path / f"found/{name}/test-de.{suffix}", predicted)
-    result = printed(capsys, score_xtreme.main, tmp_path)
-    assert set(result["tasks"]) == set(files) and "average" not in result and len(result["missing"]) == 9
-    for name, entry in result["tasks"].items():
-        german, task = entry["languages"]["de"], xtreme.tasks()[name]
-        metrics = task.variants[entry["variant"]].metrics
-        figure = sum(german[metric] for metric in metrics) / len(metrics)
-        assert figure == pytest.approx(files[name][2], abs=0.01), name
-        assert (
-            "average" not in entry and "de" not in entry["missing"] and len(entry["missing"]) == len(task.languages) - 1
-        )
-
-
 #: benchmark, task, variant -> labeled file of German, predictions, the variant's score and the benchmark's
 TAGS = "NOUN\nVERB\nADJ\n\nNOUN\n\n", "NOUN\nNOUN\nADJ\n\nNOUN\n\n"  # 3 of 4 words; 2 spans of 3 are right, of 4
 WORDS = TAGS[0].replace("\nV", "\nb V").replace("\nA", "\nc A").replace("N", "a N", 1).replace("\n\nN", "\n\nd N")
@@ -174,8 +151,6 @@ def test_a_variant_is_in_no_average_over_tasks(xglue_files, capsys):
     "text, message",
     [
         ("POS=recall", "--variant POS=recall: expected POS=VARIANT with one of precision, accuracy, f1"),
-        ("POS", "expected POS=VARIANT with one of"),
-        ("WPR=", "expected WPR=VARIANT with one of linear, exponential"),
         ("NERD=f1", "--variant NERD=f1: 'NERD' is not one of the tasks NER, POS"),
         ("POS=f1,POS=accuracy", "POS is named twice"),
     ],
@@ -221,7 +196,6 @@ def test_xnlis_own_file_is_read_as_references(xglue_files, capsys):
         ("NER/de.prediction", "O\n\n", "expected 2 sentences, as in the references, found 1"),
         ("NER/de.prediction", "O\nO\nO\n\nO\n\n", "sentence 1: expected 2 tags, one for each word, found 3"),
         ("NC/de.prediction", "sports\n", "expected 2 predictions, one for each label, found 1"),
-        ("WPR/de.prediction", "0\n4\n2\n0.1\nbad\n", "expected a rating or score on each line"),
         ("WPR/de.prediction", "0\n4\n2\n0.1\nnan\n", "expected a rating or score on each line"),
         ("NC/de.prediction", "0\n1\n", "expected labels such as news, sports, found 0, 1"),
         ("WPR/de.prediction", "0\n", "expected 5 predictions, one for each line, found 1"),
@@ -258,7 +232,6 @@ def test_answers_in_another_language_than_the_references(tmp_path):
     [
         ("XNLI/de.dev", "a\tb\n", "line 1: no label; expected 3 columns, found 2"),
         ("NER/de.dev", "New\n", "line 1: no tag; expected 2 columns, found 1"),
-        ("WPR/xglue.wpr.de.dev", "q\tt\ts\n", "line 1: no label; expected 4 columns, found 3"),
         ("NC/xglue.nc.de.dev", "a\tb\tnews\na\tb\t\n", "line 2: the label is empty"),
         ("NC/xglue.nc.de.dev", "a\tb\tnews\n\na\tb\tnews\n", "line 2: the line is empty"),
     ],
@@ -333,8 +306,6 @@ RATED = "1\t4\t3\t0.9\n2\t_\t0\t0.8\n"  # WPR trained as classification
         ("xglue", "WPR", CLASSES, "line 1: expected line TAB query TAB relevance TAB score"),
         ("xglue", "NC", "1\tq\t2\t0.5\n2\tq\t1\t0.9\n", "expected classes, as the labels are, found numbers"),
         ("xglue", "NC", "1\tq\t2\t-0.5\n", "line 1: expected 1 TAB label TAB prediction TAB probability"),
-        ("xglue", "NC", CLASSES * 2, "line 3: expected 3 TAB label"),
-        ("xglue", "NC", "a\tO\tO\n\n", "line 1: expected 1 TAB label"),
         ("xglue", "NER", "a\tO\tO\n\nb\tO\tO\n\n" * 2, "the second half repeats the first, 2 sentences"),
         ("xglue", "WPR", "1\tq\t2\t0.5\n2\tr\t2\t0.5\n" * 2, "line 3: lines of other queries separate those of 'q'"),
         ("xglue", "WPR", "1\tq\t2\t0.5\n3\tr\t2\t0.5\n", "lines 1 to 2, found line 3"),
@@ -397,9 +368,6 @@ def test_submissions_that_cannot_be_written(tmp_path):
     with pytest.raises(UserError, match="NERD is not one of xglue's tasks NER, POS"):
         submission.main(["xglue", "NERD", str(tmp_path), str(tmp_path)])
     with pytest.raises(UserError, match="no file test.LANGUAGE of de, en, es, nl"):
-        submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])
-    write(tmp_path / "test.de.tsv", "word\ttag\n")
-    with pytest.raises(UserError, match=r"test\.de\.tsv, line 1: expected word TAB tag TAB prediction"):
         submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])
 
 

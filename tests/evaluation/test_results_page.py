@@ -375,43 +375,26 @@ GERMAN = ("tasks", "NER", "languages", "de")
     [
         (without("benchmark"), "is not a score file of `fairseq-xl score xglue` or .*: its benchmark is None"),
         (replaced(["xglue"], "benchmark"), r"its benchmark is \['xglue'\]"),
-        (without("split"), "split: expected a string, found None"),
         (without("versions"), "versions: expected an object, found None"),
-        (replaced([], "tasks"), r"tasks: expected an object, found \[\]"),
         (replaced({}, "tasks"), "tasks is empty"),
         (replaced({}, "tasks", "NERD"), "'NERD' is not one of xglue's tasks NER, POS"),
-        (replaced(3, "tasks", "NER"), "tasks.NER: expected an object, found 3"),
-        (without("tasks", "NER", "metric"), "tasks.NER.metric: expected a string"),
-        (without("tasks", "NER", "languages"), "tasks.NER.languages: expected an object"),
         (without("tasks", "NER", "average"), "tasks.NER.average: expected a number, found None"),
         (without("tasks", "NER", "missing"), r"tasks.NER.missing: expected \[\], found None"),
         (without(*GERMAN), r"tasks.NER.missing: expected \['de'\], found \[\]"),
-        (replaced(["x"], "tasks", "NER", "paper"), "tasks.NER.paper: expected an object"),
         (
             replaced("80", "tasks", "NER", "paper", "Unicoder", "average"),
             "tasks.NER.paper.Unicoder.average: expected a number, found '80'",
         ),
-        (without("tasks", "NER", "paper", "Unicoder", "source"), "paper.Unicoder.source: expected a string"),
-        (replaced("7", "tasks", "NTG", "paper", "xDAE", "languages", "ru"), "xDAE.languages.ru: expected a number"),
-        (replaced(3, "tasks", "NER", "paper", "Unicoder", "note"), "paper.Unicoder.note: expected a string, found 3"),
-        (replaced(79.7, "tasks", "NER", "paper", "Unicoder"), "paper.Unicoder: expected an object, found 79.7"),
-        (without("paper"), "paper: expected an object, found None"),
         (without("paper", "generation", "xDAE", "average"), "paper.generation.xDAE.average: expected a number"),
-        (without("tasks", "NER", "signature"), "tasks.NER.signature: expected a string"),
-        (without("tasks", "NER", "variant"), "tasks.NER.variant: expected a string"),
         (replaced("recall", "tasks", "POS", "variant"), "POS.variant: 'recall' is not one of precision, accuracy, f1"),
         (
             replaced("exponential", "tasks", "WPR", "variant"),
             "it has understanding, an average over tasks, but WPR has the variant exponential",
         ),
-        (replaced(None, *GERMAN), "tasks.NER.languages.de: expected an object, found None"),
-        (without(*GERMAN, "f1"), "tasks.NER.languages.de.f1: expected a number, found None"),
         (replaced(float("nan"), *GERMAN, "f1"), "scores.json: NaN is not a finite number"),
         (replaced(10**400, *GERMAN, "n"), "tasks.NER.languages.de.n: expected a number"),
         (replaced(True, *GERMAN, "n"), "tasks.NER.languages.de.n: expected a number, found True"),
-        (without(*GERMAN, "f1_interval"), "tasks.NER.languages.de.f1_interval: expected a list"),
         (replaced([1], *GERMAN, "f1_interval"), r"f1_interval: expected two numbers, found \[1\]"),
-        (replaced([1, "2"], *GERMAN, "f1_interval"), "f1_interval: expected a number, found '2'"),
         (without("tasks", "NC"), "it has understanding, an average over tasks, but no average of NC"),
     ],
 )
@@ -433,14 +416,10 @@ def test_an_average_of_a_task_that_is_not_complete(scores, tmp_path):
     "content, message",
     [
         (b"| task | metric |\n", "line 1: not JSON: Expecting value"),
-        (b'{"a": 1,\n}', "line 2: not JSON"),
         (b"[1]", r"expected one JSON object, found \[1\]"),
-        (b"\xff{}", "line 1: not UTF-8, it has the byte 0xff"),
-        (b"", "not JSON"),
         (b"[" * 100_000, "not JSON that can be read"),
         (b'{"n": ' + b"1" * 5000 + b"}", "not JSON that can be read"),
     ],
-    ids=["Markdown", "comma", "list", "bytes", "empty", "deep", "long"],
 )
 def test_files_that_are_no_json_objects(tmp_path, content, message):
     (tmp_path / "scores.json").write_bytes(content)
@@ -463,29 +442,17 @@ def test_files_that_do_not_go_together(files, scores, tmp_path):
 
 def test_arguments_that_are_wrong(files, tmp_path):
     scores = files / "xglue.json"
-    with pytest.raises(UserError, match="absent.json: no such file"):
-        made(tmp_path, "a=absent.json")
     for argument in ("=scores.json", "name="):
         with pytest.raises(UserError, match=f"{argument}: expected NAME=FILE or FILE"):
             made(tmp_path, argument)
     with pytest.raises(UserError, match=r"absent/page\.html was not written: No such file or directory"):
         made(tmp_path / "absent", scores)
-    (tmp_path / "page.html").mkdir()
-    with pytest.raises(UserError, match=r"page\.html was not written: it is there and not a file"):
-        made(tmp_path, scores)
 
 
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("a.yaml", "a: [", "a.yaml is not YAML in line 1: expected"),
         ("a.yaml", "- a", r"a.yaml: expected a mapping of settings, found \['a'\]"),
-        (
-            "a.yaml",
-            "a: !!python/object/apply:os.system ['true']",
-            "a.yaml is not YAML in line 1: a tag is not supported",
-        ),
-        ("a.json", "a: 1", "a.json, line 1: not JSON"),
         ("a.json", "[]", r"a.json: expected one JSON object, found \[\]"),
     ],
 )
@@ -495,8 +462,6 @@ def test_settings_that_cannot_be_read(files, tmp_path, name, content, message):
         made(tmp_path, files / "xglue.json", "--settings", tmp_path / name)
 
 
-def test_settings_that_are_absent_or_named_twice(files, tmp_path):
-    with pytest.raises(UserError, match="absent.yaml: no such file"):
-        made(tmp_path, files / "xglue.json", "--settings", "absent.yaml")
+def test_settings_that_are_named_twice(files, tmp_path):
     with pytest.raises(UserError, match="--settings a --settings a: a file is named twice"):
         made(tmp_path, files / "xglue.json", "--settings", "a", "--settings", "a")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fairseq_xl.errors import LISTED, UserError
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import read_questions
 
 CONTEXT = 'Die Elbe fließt nach Hamburg. Sie hat "id": 7 Häfen.'
@@ -77,13 +77,6 @@ def test_the_second_question_of_an_id_has_its_own_line(tmp_path):
     assert problems(path) == [f"{path}, line {second}, question 'a': the id occurs twice"]
 
 
-def test_of_many_problems_the_first_are_shown(tmp_path):
-    path = write(tmp_path / "f.json", [question(str(number), ("Elbe", 5)) for number in range(LISTED + 3)])
-    found = problems(path)
-    assert found[0] == "23 problems:" and found[-1] == "  and 3 more" and len(found) == LISTED + 2
-    assert "question '19'" in found[-2]
-
-
 def test_answers_that_xtreme_removed_are_none(tmp_path):
     path = write(tmp_path / "f.json", [question("a", ("", 0)), question("b", ("Elbe", 4))])
     assert [each.answers for each in read_questions(path, "de")] == [(), (("Elbe", 4),)]
@@ -92,13 +85,9 @@ def test_answers_that_xtreme_removed_are_none(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b'{"data":\n [\xff]}', "f.json, line 2: not UTF-8"),
-        (b'{"data":\n [}', "f.json, line 2: not JSON"),
         (b'{"version": "1.1"}', "f.json is not in SQuAD's format: it lacks 'data'"),
         (b'{"data": [3]}', "f.json is not in SQuAD's format: it has a value of another type"),
         (b'{"data": []}', "f.json holds no questions"),
-        (b'{"data": ' + b"[" * 100_000, "f.json: not JSON that can be read"),
-        (b'{"data": ' + b"1" * 5000 + b"}", "f.json: not JSON that can be read"),
     ],
 )
 def test_files_of_another_format(tmp_path, content, message):

@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_xl.commands.curves import main
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.training_curves import curves, draw, read_log
+from fairseq_xl.evaluation.training_curves import draw, read_log
 
 INNER = '{"epoch": 1, "update": 0.5, "loss": "2.5", "ppl": "6", "mlm_en_loss": "2.2", "num_updates": "50", "lr": null}'
 VALID = '{"epoch": 1, "valid_loss": "10.25", "valid_num_updates": "100", "valid_best_ppl": "1200.5"}'
@@ -51,12 +51,14 @@ def pixels(path):
 
 
 def test_a_picture(log, tmp_path):
-    draw({"one": log}, tmp_path / "loss.png")
+    main([f"one={log}", "--output", str(tmp_path / "loss.png")])
     draw({"one": log}, tmp_path / "ppl.png", "ppl")
     loss, ppl = pixels(tmp_path / "loss.png"), pixels(tmp_path / "ppl.png")
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert loss.std() > 0.01
     assert loss.shape == ppl.shape and not (loss == ppl).all()
+    with pytest.raises(UserError, match="no entry of 'bleu'"):
+        draw({"one": log}, tmp_path / "bleu.png", "bleu")
 
 
 @pytest.fixture
@@ -103,44 +105,11 @@ def test_the_legend_stands_beside_the_curves_and_names_what_is_drawn(figure, tmp
     assert len(messages) == 2 and messages[0].endswith("b has no entry of 'loss': none is not in the picture")
 
 
-def test_the_command(log, tmp_path):
-    main([f"a={log}", f"b={log}", "--output", str(tmp_path / "curves.png")])
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UserError, match="expected NAME=LOG"):
-        main([str(log), "--output", str(tmp_path / "curves.png")])
-
-
 def test_validations_as_json(log, tmp_path):
     main([f"a={log}", "--output", str(tmp_path / "curves.json")])
     assert json.loads((tmp_path / "curves.json").read_text()) == {"a": {"values": {"100": 10.25}, "last": 10.25}}
-    with pytest.raises(UserError, match="--line draws into a picture"):
-        main([f"a={log}", "--output", str(tmp_path / "curves.json"), "--line", "bigram=7"])
     with pytest.raises(UserError, match="no validation entry has the metric 'bleu'"):
         main([f"a={log}", "--output", str(tmp_path / "curves.json"), "--metric", "bleu"])
-
-
-def test_over_tokens(tmp_path):
-    """Updates of 2000 tokens on average: the validation after 100 updates is at 200,000 tokens."""
-    sized = [INNER.replace('"lr"', f'"wpb": "{size}", "lr"') for size in (1500, 2500)]
-    (tmp_path / "train.log").write_text("".join(f"{line}\n" for line in [*sized, VALID]))
-    path = tmp_path / "train.log"
-    assert curves(path, "loss", "tokens")["valid"] == [(200_000, 10.25)]
-    assert curves(path, "loss", "tokens")["train_inner"] == [(100_000, 2.5)] * 2
-    assert curves(path, "loss")["valid"] == [(100, 10.25)]
-    for without in (INNER, INNER.replace('"lr"', '"wpb": null, "lr"')):
-        path.write_text(f"{without}\n{VALID}\n")
-        with pytest.raises(UserError, match="tokens of an update"):
-            curves(path, "loss", "tokens")["valid"]
-
-
-def test_horizontal_lines(figure, log, tmp_path):
-    main([f"a={log}", "--output", str(tmp_path / "a.png"), "--line", "bigram model=7.07", "--line", "unigram=9.39"])
-    (axes,) = figure().axes
-    assert [line.get_ydata()[0] for line in axes.lines][-2:] == [7.07, 9.39]
-    assert [text.get_text() for text in axes.texts] == ["bigram model", "unigram"]
-    for wrong in ("7.07", "bigram=much", "=7", "bigram=inf"):
-        with pytest.raises(UserError, match="expected NAME=VALUE with a finite number"):
-            main([f"a={log}", "--output", str(tmp_path / "a.png"), "--line", wrong])
 
 
 def test_logs_that_hold_nothing_are_reported(tmp_path):
@@ -154,8 +123,3 @@ def test_logs_that_hold_nothing_are_reported(tmp_path):
 def test_a_log_cut_short_by_a_kill_is_read_up_to_there(tmp_path):
     (tmp_path / "cut.log").write_text(f"{INNER}\n{INNER[:60]}\n{INNER[:40]}}}\n")
     assert len(read_log(tmp_path / "cut.log")["train_inner"]) == 1
-
-
-def test_a_metric_that_no_log_has_is_reported(log, tmp_path):
-    with pytest.raises(UserError, match="no entry of 'bleu'"):
-        draw({"one": log}, tmp_path / "bleu.png", "bleu")

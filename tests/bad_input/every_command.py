@@ -12,7 +12,6 @@ from pathlib import Path
 
 from fairseq_xl.commands import (
     average as average_command,
-    back_translate as back_translate_command,
     retrieve as retrieve_command,
 )
 from fairseq_xl.errors import UserError
@@ -85,16 +84,6 @@ def from_encoder(place, folder):
     run_train([*line, *SHORT, "--disable-validation"])
 
 
-def from_classifier(place, folder):
-    line = line_of("classification", place, folder, "--init-from", place.pretraining)
-    run_train([*line, *SHORT, "--disable-validation"])
-
-
-def from_generator(place, folder):
-    line = line_of("generation", place, folder, "--init-from", place.generation)
-    run_train([*line, *SHORT, "--disable-validation"])
-
-
 def write(place, folder):
     return run_generate(
         [
@@ -123,13 +112,6 @@ def generate(place, folder):
     )
 
 
-def back_translate(place, folder):
-    """Writes into the data-bin, unless it fails."""
-    line = [*map(str, [place.translation, place.data, *cli(s="de", t="en", beam=1)])]
-    with contextlib.redirect_stdout(io.StringIO()):
-        back_translate_command.main(line)
-
-
 def interactive(place, folder, lines=("the house",), *more):
     model = place.data / "sentencepiece.model"
     return run_interactive(
@@ -153,15 +135,12 @@ def interactive(place, folder, lines=("the house",), *more):
 
 def validate(task):
     def run(place, folder):
-        more = {
-            "classification": ["--task-files", place.files, "--predictions-to", folder / "predictions"],
-            "generation": ["--task-files", place.titles],
-        }.get(task)
+        more = ["--eval-langs", "en,de", "--task-files", place.files, "--predictions-to", folder / "predictions"]
         return run_validate(
             [
                 place.data,
                 *cli(task=f"xl_{task}", path=getattr(place, task), batch_size=8),
-                *([*more, "--eval-langs", "en,de"] if more else []),
+                *(more if task == "classification" else []),
                 *OURS,
             ]
         )
@@ -199,20 +178,17 @@ COMMANDS = {
         for task in TASKS
     },
     "train from an encoder": from_encoder,
-    "train from an encoder's classifier": from_classifier,
-    "train from a generator": from_generator,
     "generate": generate,
     "generate generation": write,
-    "back-translate": back_translate,
     "interactive": interactive,
-    **{f"validate {task}": validate(task) for task in TASKS},
+    **{f"validate {task}": validate(task) for task in ("classification", "translation")},
     "eval-lm": perplexity,
     "retrieval": retrieve,
     "average": average,
 }
 WITH_MODEL = [name for name in COMMANDS if name not in [f"train {task}" for task in TASKS]]
 WITH_DATA = [name for name in COMMANDS if name != "average"]
-RAW = ("class", "generation", "generator", "interactive", "retrieval")
+RAW = ("class", "generation", "interactive", "retrieval")
 WITH_RAW_TEXT = [name for name in COMMANDS if any(part in name for part in RAW)]
 
 

@@ -208,8 +208,6 @@ def test_another_architecture(place, tmp_path):
     "before, now, sentence",
     [
         ("bf16", None, "adam, --bf16, this run has --criterion xl_translation, --optimizer adam, 32 bits: give the"),
-        (None, "fp16", "adam, 32 bits, this run has --criterion xl_translation, --optimizer adam, --fp16: give the"),
-        ("bf16", "amp", "adam, --bf16, this run has --criterion xl_translation, --optimizer adam, --amp: give the"),
         (
             "fp16",
             "memory-efficient-fp16",

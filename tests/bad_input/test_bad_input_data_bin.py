@@ -13,7 +13,7 @@ from fairseq import options, tasks
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from tests.bad_input.every_command import COMMANDS, SHORT, WITH_DATA, WITH_RAW_TEXT, fails, line_of
-from tests.commands import configuration, denoising, pretraining, run_train
+from tests.commands import configuration, pretraining, run_train
 from tests.tiny_data import write_items
 
 
@@ -140,7 +140,7 @@ INDEX = {
 }
 READERS = {
     "train": ["train pretraining", "train translation"],
-    "valid": ["train pretraining", "train translation", "validate pretraining", "validate translation", "eval-lm"],
+    "valid": ["train pretraining", "train translation", "validate translation", "eval-lm"],
     "test": ["generate"],
 }
 
@@ -234,11 +234,7 @@ def full_of(number, data, prefix):
 
 NUMBERS = {
     "mlm": "en/train",
-    "clm": "en/train",
-    "xdae": "en/train",
-    "veco_mono": "en/train",
     "tlm": "en-de/train.en-de.de",
-    "paraphrase": "en-de/train.en-de.de",
     "cross_lingual_mlm": "en-de/train.en-de.de",
 }
 
@@ -252,11 +248,8 @@ def test_numbers_that_the_dictionary_lacks(place, documents, tmp_path, name):
     short = ["--max-update", 1, "--no-save", "--disable-validation", "--langs", "en", "--pairs", "en-de"]
     if name == "translation":
         line = line_of(name, wrong, tmp_path / "out", *short[:4])
-    elif name == "xdae":
-        line = denoising(wrong.data, tmp_path / "out", *short)
     else:
-        arch = ["--arch", "xl_veco_tiny"] if name.startswith("veco") else []
-        line = pretraining(wrong.data, tmp_path / "out", *short, *arch, objectives=name)
+        line = pretraining(wrong.data, tmp_path / "out", *short, objectives=name)
     language, symbols = prefix[-2:].replace("in", "en"), len(XLDictionary.load(wrong.data / "dict.txt"))
     sentence = [f"{wrong.data / prefix}.bin: the text of language '{language}' has the token id 60000, the dictio"]
     fails(lambda: run_train(line), *sentence, f"the dictionary {symbols} symbols")

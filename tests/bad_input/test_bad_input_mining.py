@@ -35,16 +35,8 @@ def other_lines(path):
         shutil.copy(path.parent / f"valid.en-de.de.{end}", path.with_suffix(f".{end}"))
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-3])
-
-
 #: name -> (what is spoilt, how, parts of the sentence)
 DATA = {
-    "no dictionary": ("dict.txt", lambda path: path.unlink(), ["dict.txt: no such dictionary"]),
-    "text missing": ("en-de/train.en-de.de.bin", lambda path: path.unlink(), ["train.en-de.de.bin: no binarized text"]),
-    "text cut short": ("en-de/train.en-de.en.bin", cut, ["train.en-de.en.bin is damaged or cut short"]),
-    "index cut short": ("en-de/train.en-de.de.idx", cut, ["train.en-de.de.idx is damaged or cut short"]),
     "other lines": ("en-de/train.en-de.de.idx", other_lines, ["de.idx is not the file that", "13 lines, expected 90"]),
     "other lines, no manifest": (
         "en-de/train.en-de.de.idx",
@@ -75,7 +67,7 @@ def test_disk_that_gets_full(network, data):
     assert (data / "en-de/train.en-de.negatives.npy").is_file()
 
 
-@pytest.mark.parametrize("line", [-2, 90, 10**6])
+@pytest.mark.parametrize("line", [-2, 90])
 def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
     mine_negatives.main([str(network), str(data), "--pairs", "en-de"])
     path = data / "en-de/train.en-de.negatives.npy"

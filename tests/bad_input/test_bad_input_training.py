@@ -23,12 +23,9 @@ from tests.commands import (
     "more",
     [
         [],
-        ["--optimizer", "sgd"],
         ["--optimizer", "xl_lamb"],
-        ["--optimizer", "xl_adam"],
         ["--optimizer", "xl_adam", "--bf16"],
         ["--fp16"],
-        ["--bf16"],
         ["--amp"],
         ["--disable-validation", "--fp16", "--save-interval-updates", 1],
     ],
@@ -119,22 +116,9 @@ def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):
     refused(changed(alone, "--max-tokens", 2), "no training pair fits 2 tokens, the smaller of --max-tokens and")
 
 
-@pytest.mark.parametrize(
-    "flags, sentence",
-    [
-        (["--embed-dim", 0], "--embed-dim 0: 1 or more is needed"),
-        (["--layers", -1], "--layers -1: 0 to 1000 is needed"),
-        (["--objective-options", "paraphrase_similarity.scale=-1"], "scale=-1.0 should be more than 0"),
-        (["--objective-options", "paraphrase_similarity.scale=0"], "scale=0.0 should be more than 0"),
-    ],
-)
-def test_averaging_network_that_cannot_be(data_bin, tmp_path, flags, sentence):
-    refused(dan(data_bin, tmp_path, *flags), sentence)
-
-
-@pytest.mark.parametrize("std", [0.0, -0.02])
-def test_random_weights_that_would_be_none(data_bin, tmp_path, std):
-    refused(pretraining(data_bin, tmp_path, "--init-std", std), f"--init-std {std}: more than 0 is needed")
+def test_averaging_network_that_cannot_be(data_bin, tmp_path):
+    flags = ["--objective-options", "paraphrase_similarity.scale=-1"]
+    refused(dan(data_bin, tmp_path, *flags), "scale=-1.0 should be more than 0")
 
 
 def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):

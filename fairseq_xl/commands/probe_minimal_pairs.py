@@ -16,10 +16,7 @@ from fairseq_xl.inference.probing import masked_log_probabilities
 from fairseq_xl.io.versions import version
 
 
-@command(
-    *PROBED,
-    argument("files", "marvin_linzen_dataset.tsv, or others of this form", nargs="+", metavar="FILE"),
-)
+@command(*PROBED, argument("files", "marvin_linzen_dataset.tsv, or others of this form", nargs="+", metavar="FILE"))
 def main(options: Options) -> dict[str, Any]:
     pairs = read_minimal_pairs(options.files)
     scored = masked_log_probabilities(embedder_of(options), pairs, options.lang)

@@ -17,10 +17,7 @@ from fairseq_xl.inference.probing import both_words, word_embeddings
 from fairseq_xl.io.versions import version
 
 
-@command(
-    *PROBED,
-    argument("ratings", "SCWS's ratings.txt", metavar="RATINGS"),
-)
+@command(*PROBED, argument("ratings", "SCWS's ratings.txt", metavar="RATINGS"))
 def main(options: Options) -> dict[str, Any]:
     pairs = read_scws(options.ratings)
     embedder = embedder_of(options)

@@ -76,10 +76,7 @@ def changed(shape: AnyShape, changes: list[str]) -> AnyShape:
 LARGE_VOCABULARY = 250_000
 _BASE = Shape(layers=12, embed_dim=768, ffn_dim=3072, heads=12, sentences=64, length=512)  # XLM-R base
 #: shapes by device, the default first
-SHAPES = {
-    "cpu": [Shape()],
-    "cuda": [_BASE, replace(_BASE, vocabulary=LARGE_VOCABULARY), Shape(sentences=256)],
-}
+SHAPES = {"cpu": [Shape()], "cuda": [_BASE, replace(_BASE, vocabulary=LARGE_VOCABULARY), Shape(sentences=256)]}
 PRECISIONS = {"cpu": ["float32"], "cuda": ["bfloat16", "float32"]}
 NANO = Shape(layers=1, embed_dim=16, ffn_dim=32, heads=2, vocabulary=100, sentences=2, length=16)
 

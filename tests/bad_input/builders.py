@@ -3,10 +3,7 @@
 import os
 
 from tests.bad_input.every_command import fails
-from tests.commands import (
-    run_train,
-    translation,
-)
+from tests.commands import run_train, translation
 
 
 class MakesFolder:

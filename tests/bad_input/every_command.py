@@ -10,10 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from fairseq_xl.commands import (
-    average as average_command,
-    retrieve as retrieve_command,
-)
+from fairseq_xl.commands import average as average_command, retrieve as retrieve_command
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
 from tests.command_line import cli

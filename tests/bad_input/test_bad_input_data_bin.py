@@ -232,11 +232,7 @@ def full_of(number, data, prefix):
     np.where(tokens == 2, tokens, np.uint16(number)).tofile(f"{data / prefix}.bin")
 
 
-NUMBERS = {
-    "mlm": "en/train",
-    "tlm": "en-de/train.en-de.de",
-    "cross_lingual_mlm": "en-de/train.en-de.de",
-}
+NUMBERS = {"mlm": "en/train", "tlm": "en-de/train.en-de.de", "cross_lingual_mlm": "en-de/train.en-de.de"}
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, "translation"])

@@ -81,10 +81,7 @@ def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
 
     fails(train, f"{path} is not the file that `fairseq-xl mine-negatives` wrote")
     write_json(note, read_json(note) | {"fingerprints": {path.name: fingerprint(path)}})
-    fails(
-        train,
-        f"{path} is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA` writes it again",
-    )
+    fails(train, f"{path} is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA` writes it again")
     mine_negatives.main([str(network), str(data), "--pairs", "en-de"])
     train()
 

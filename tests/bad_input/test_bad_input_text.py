@@ -110,10 +110,7 @@ def test_curves(tmp_path, log, output, sentence):
 
 @pytest.mark.parametrize(
     "content, sentence",
-    [
-        (b"eins\nzwei\n", "2 lines of 'en' but 3 of 'de'"),
-        (b"eins\n\n\n", "at least two different pairs"),
-    ],
+    [(b"eins\nzwei\n", "2 lines of 'en' but 3 of 'de'"), (b"eins\n\n\n", "at least two different pairs")],
 )
 def test_pairs(place, tmp_path, content, sentence):
     (tmp_path / "pairs.en").write_bytes(content)
@@ -168,10 +165,7 @@ def test_sub_words_without_their_model(place, tmp_path):
 
 @pytest.mark.parametrize(
     "content, sentence",
-    [
-        (b"the house\ncaf\xff\n", "line 2: not UTF-8, it has the byte 0xff"),
-        (None, "absent: no such file"),
-    ],
+    [(b"the house\ncaf\xff\n", "line 2: not UTF-8, it has the byte 0xff"), (None, "absent: no such file")],
 )
 def test_input_of_interactive(place, tmp_path, content, sentence):
     path = tmp_path / ("absent" if content is None else "lines")

@@ -11,12 +11,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
 from tests.bad_input.builders import changed, one_direction, refused
 from tests.bad_input.every_command import line_of
-from tests.commands import (
-    dan,
-    pretraining,
-    run_train,
-    translation,
-)
+from tests.commands import dan, pretraining, run_train, translation
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,7 @@ import sacrebleu
 from fairseq_xl.commands.score_bleu import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bleu as evaluation_bleu
-from fairseq_xl.evaluation.bleu import (
-    bleu,
-    chrf,
-    paired,
-    read_generated,
-    tokenized_bleu,
-    tokenizer_name,
-)
+from fairseq_xl.evaluation.bleu import bleu, chrf, paired, read_generated, tokenized_bleu, tokenizer_name
 from fairseq_xl.io.lines import read_lines
 
 REFERENCES = ["The cat sat on the mat.", "There's a dog, isn't there?", "It is raining today in the old town."]

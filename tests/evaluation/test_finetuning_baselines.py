@@ -145,10 +145,7 @@ def test_tf_idf_is_scikit_learns():
     assert similarities("tf-idf", pairs, "en") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    "method, expected",
-    [("overlap", [1, 0, 0]), ("first", [0, 0, 0]), ("tf-idf", [1, 0, 0])],
-)
+@pytest.mark.parametrize("method, expected", [("overlap", [1, 0, 0]), ("first", [0, 0, 0]), ("tf-idf", [1, 0, 0])])
 def test_the_most_similar_paragraph_is_the_answer(tmp_path, method, expected):
     """A word of the question counts once; the first of equal paragraphs is the answer."""
     path = tmp_path / "test.en.json"

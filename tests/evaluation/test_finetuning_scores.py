@@ -96,10 +96,7 @@ def test_files_without_labels_are_left_out_and_named(tmp_path, capsys, caplog):
 
 @pytest.mark.parametrize(
     "main, content",
-    [
-        (score_classification.main, "1\ta\ta\t0.5\n2\t_\ta\t0.5\n"),
-        (score_ranking.main, "1\tq\t1\t3\n2\tq\t_\t2\n"),
-    ],
+    [(score_classification.main, "1\ta\ta\t0.5\n2\t_\ta\t0.5\n"), (score_ranking.main, "1\tq\t1\t3\n2\tq\t_\t2\n")],
 )
 def test_labels_in_a_part_of_a_file(tmp_path, main, content):
     (tmp_path / "test.de.tsv").write_text(content, encoding="utf-8")

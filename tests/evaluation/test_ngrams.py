@@ -83,11 +83,7 @@ def test_the_command_reads_the_positions_that_mlm_predicts(data_bin, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--langs", "xx"], "xx"),
-        (["--split", "dev"], "dev.idx: no binarized text"),
-    ],
+    "flags, message", [(["--langs", "xx"], "xx"), (["--split", "dev"], "dev.idx: no binarized text")]
 )
 def test_wrong_arguments(data_bin, flags, message):
     with pytest.raises(UserError, match=message):

@@ -10,15 +10,7 @@ from fairseq_xl.commands import mine_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, margin
 from fairseq_xl.io.arrays import open_matrix
-from fairseq_xl.mining.bitext_mining import (
-    Pair,
-    best_threshold,
-    distinct,
-    mine,
-    mine_distinct,
-    read_sentences,
-    rounded,
-)
+from fairseq_xl.mining.bitext_mining import Pair, best_threshold, distinct, mine, mine_distinct, read_sentences, rounded
 from fairseq_xl.mining.nearest_neighbors import nearest
 from tests.commands import pretraining, run_train
 from tests.tasks.tiny_text import WORDS, sentences

@@ -50,10 +50,7 @@ def sides(tmp_path):
     texts = [f"Satz {number}" for number in range(LINES)]
     texts[140] = texts[141] = texts[3]
     texts[20] = texts[100]
-    source_texts, target_texts = (
-        [*texts],
-        [f"sentence {number}" * (number > 9) for number in order.tolist()],
-    )
+    source_texts, target_texts = ([*texts], [f"sentence {number}" * (number > 9) for number in order.tolist()])
     for number in (0, 17, 149):
         source_texts[number] = "  "
     target_texts[5] = target_texts[60]

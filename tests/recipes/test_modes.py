@@ -54,8 +54,7 @@ def test_xnli_is_studied_in_the_papers_languages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind, suffix, metric",
-    [("ranking", "tsv", "ndcg"), ("tagging", "tsv", "f1"), ("question-answering", "json", "f1")],
+    "kind, suffix, metric", [("ranking", "tsv", "ndcg"), ("tagging", "tsv", "f1"), ("question-answering", "json", "f1")]
 )
 def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, metric):
     file = FINETUNE.with_name(f"finetune-{kind}.yaml")

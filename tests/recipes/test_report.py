@@ -68,8 +68,7 @@ def test_an_optional_row_needs_one_cell(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    "experiment, name",
-    [("lohelp/understanding", "understanding"), ("unicoder/experiment", "comparison")],
+    "experiment, name", [("lohelp/understanding", "understanding"), ("unicoder/experiment", "comparison")]
 )
 def test_kept_scores_make_no_empty_rows_of_baselines(experiment, name, capsys):
     path = ROOT / "recipes" / f"{experiment}.yaml"

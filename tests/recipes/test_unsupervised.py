@@ -265,5 +265,5 @@ def test_many_directions_in_one_model_are_scored(sample, tmp_path, capsys):
         _, _, table = shown.partition(f"| {test}: BLEU, difference | {code} |")
         rows = re.findall(r"^\| (.*?) \| [+-][\d.]+ \(p = [\d.]+\) \|$", table.partition("\n\n")[0], re.MULTILINE)
         assert rows == [
-            *("temperature 5 − temperature 1", "source copied − temperature 1", "source copied − temperature 5"),
+            *("temperature 5 − temperature 1", "source copied − temperature 1", "source copied − temperature 5")
         ], shown

@@ -62,7 +62,7 @@ def main(options: Options) -> None:
     if options.json and options.probabilities:
         raise UserError("--probabilities: leave it out, --json has the probabilities of all classes")
     register()
-    from fairseq_xl.inference.predictor_choice import choose
+    from fairseq_xl.inference.predictors import choose
 
     predictor, first = choose(options, generation), 1
     for lines in read_buffers(options.input, options.buffer_size):

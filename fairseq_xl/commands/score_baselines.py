@@ -25,8 +25,7 @@ from typing import Any
 
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.errors import names_of
-from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, title_unit, titles
-from fairseq_xl.evaluation.finetuning_baselines import METHODS, predict
+from fairseq_xl.evaluation.baselines import CLASSIFIERS, METHODS, classify, predict, similarity, title_unit, titles
 from fairseq_xl.evaluation.prediction_folders import Origin, write_predictions
 from fairseq_xl.evaluation.retrieval_scores import averages, evaluate_similarity, read_named_pairs, write_best_matches
 from fairseq_xl.io.files import write_lines

@@ -17,20 +17,43 @@ from fairseq_xl.evaluation import bootstrap, classification_scores, question_ans
 from fairseq_xl.evaluation.bleu import fold_letters
 from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.prediction_folders import check_predictions, write_predictions
-from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import FORMATS, parsed_json, replacing
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.io.versions import version
+from fairseq_xl.io.yaml_files import load
 
 logger = logging.getLogger(__name__)
 
 MIN_ANSWERS = 10  # fewer answers are not compared with the contexts
+#: figures of published systems, those of the main paper first: {system: {"source", "average", …}}
+Papers = dict[str, dict[str, Any]]
 #: scores of a language: each metric, and its interval with `_interval` after the name
 Scores = dict[str, Any]
 #: {task type: function that makes the lines of a submission from its file of predictions}
 Kinds = Mapping[str, Callable[[Path], list[str]]]
+
+
+def _papers(listed: Mapping[str, Mapping[str, Any]]) -> Papers:
+    """{paper: {system: figures}} of a task -> {system: figures}."""
+    papers: Papers = {}
+    for source, systems in listed.items():
+        for system, scores in systems.items():
+            figures = scores if isinstance(scores, dict) else {"average": scores}
+            if isinstance(scores, list):
+                f1, exact = scores
+                figures = {"average": round((f1 + exact) / 2, 2), "f1": f1, "exact_match": exact}
+            papers[system] = {"source": source, **figures}
+    return papers
+
+
+#: {benchmark, or "BENCHMARK groups": {task or group of tasks: its published scores}}
+PUBLISHED = {
+    name: {task: _papers(listed) for task, listed in tasks.items()}
+    for name, tasks in load(Path(__file__).with_name("published_scores.yaml")).items()
+    if name != "other languages"
+}
 
 
 @dataclass(frozen=True)

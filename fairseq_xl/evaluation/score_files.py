@@ -6,8 +6,7 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import xglue, xtreme
-from fairseq_xl.evaluation.benchmarks import Task
-from fairseq_xl.evaluation.published_scores import Papers
+from fairseq_xl.evaluation.benchmarks import Papers, Task
 from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.io.files import check_format, parsed_json
 from fairseq_xl.io.lines import read_lines
@@ -17,7 +16,7 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in (xglue.BENCHMARK, xtrem
 BASELINES = {"accuracy": "majority", "ndcg": "chance"}
 REFERENCE_KEYS = ("n", "words", "majority", "chance")  # these depend on the references alone
 KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "a string", float: "a number"}
-#: shape of published figures, as `fairseq_xl.evaluation.published_scores` has them
+#: shape of published figures, as `fairseq_xl.evaluation.benchmarks` has them
 PAPERS = {
     "*": {
         **{"source": str, "note?": str, "average": float, "f1?": float, "exact_match?": float},

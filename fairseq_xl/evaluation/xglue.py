@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.evaluation import benchmarks, published_scores, ranking_scores
+from fairseq_xl.evaluation import benchmarks, ranking_scores
 from fairseq_xl.evaluation.benchmarks import ANSWERS, LABELS, TAGS, Benchmark, Kinds, Scores, Task, Variant
 from fairseq_xl.evaluation.bleu import bleu
 from fairseq_xl.evaluation.classification_scores import parse_number
@@ -173,10 +173,10 @@ def tasks() -> dict[str, Task]:
             extra_languages=EXTRA_LANGUAGES.get(name, ()),
             alternative_references="XNLI/xnli.{split}.tsv" if name == "XNLI" else "",
             benchmark_metric="accuracy" if name == "POS" else "",
-            papers=published_scores.XGLUE[name],
+            papers=benchmarks.PUBLISHED["xglue"][name],
         )
         for name, (variants, references) in files.items()
     }
 
 
-BENCHMARK = Benchmark("xglue", tasks(), GROUPS, published_scores.XGLUE_GROUPS)
+BENCHMARK = Benchmark("xglue", tasks(), GROUPS, benchmarks.PUBLISHED["xglue groups"])

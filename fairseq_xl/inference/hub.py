@@ -14,10 +14,8 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.inference import scoring
 from fairseq_xl.inference.decoding_options import check_options, check_value
 from fairseq_xl.inference.embedder import Embedder
-from fairseq_xl.inference.label_predictor import LabelPredictor
 from fairseq_xl.inference.model_loading import load_model
-from fairseq_xl.inference.predictor import BatchLimits, Record
-from fairseq_xl.inference.text_predictor import TextPredictor
+from fairseq_xl.inference.predictors import BatchLimits, LabelPredictor, Record, TextPredictor
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.tasks.training import TrainingTask
 

@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from fairseq_xl.commands import score_baselines, score_question_answering, score_ranking, score_tagging
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.finetuning_baselines import (
+from fairseq_xl.evaluation.baselines import (
     answers,
     build_dictionary,
     most_frequent_type,

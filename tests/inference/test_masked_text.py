@@ -10,7 +10,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.subwords import in_folder
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.inference.masked_text import around_mask
+from fairseq_xl.inference.scoring import around_mask
 from tests.published_text import write_wordpiece, write_xlm
 from tests.tiny_data import write_dictionary
 

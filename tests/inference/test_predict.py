@@ -16,7 +16,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_sentences
-from fairseq_xl.inference.predictor import Predictor
+from fairseq_xl.inference.predictors import Predictor
 from fairseq_xl.io.text import is_blank
 from tests.builders import asked, ranked, several, tagged, write_task
 from tests.command_line import cli

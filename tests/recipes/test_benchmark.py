@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,20 +20,14 @@ from recipes.benchmark.systems import NANO, OUTPUT_LOSSES, SYSTEMS, Trainer, bat
 from recipes.benchmark.worker import is_out_of_memory
 from tests.command_line import cli
 from tests.commands import run_train, unsupervised
+from tests.recipes.scripts import run
 
 pytestmark = pytest.mark.usefixtures("warm")
 STILL = replace(NANO, layers=2, dropout=0.0)
 
 
 def benchmark(*arguments):
-    return subprocess.run(
-        ["bash", str(Path(systems.__file__).parent / "run.sh"), *arguments],
-        env=os.environ | {"XL_EXTRAS": "tests"},
-        text=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=1200,
-    )
+    return run("bash", Path(systems.__file__).parent / "run.sh", *arguments, timeout=1200)
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,15 @@
 """The chain of `recipes/interchange.sh` at nano size, and the figures on the page of results."""
 
 import json
-import os
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from preprocess.sample.__main__ import main as write_sample
 from tests.recipes.configurations import RECIPES
+from tests.recipes.scripts import run, succeeded
 
 pytestmark = pytest.mark.usefixtures("warm")
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = RECIPES / "interchange/results"
 CORPUS = """
 languages: [en, de, fr]
@@ -30,16 +27,8 @@ def test_weights_from_transformers_and_back(tmp_path):
     write_sample([str(sample), "--documents", "30"])
     (tmp_path / "corpus.yaml").write_text(CORPUS.format(sample))
     values = [f"sample={sample}", f"corpus={tmp_path / 'corpus.yaml'}"]
-    environment = os.environ | {"XL_EXTRAS": "tests", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        ["bash", "recipes/interchange.sh", *values, "--output", str(output), "--updates", "2"],
-        cwd=ROOT,
-        env=environment,
-        text=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run("bash", "recipes/interchange.sh", *values, "--output", output, "--updates", "2")
+    succeeded(done)
     found = re.fullmatch(r"interchange logits=(\S+) ids=equal", done.stdout.splitlines()[-1])
     assert found and float(found[1]) < 1e-5
     compared = json.loads((output / "compared/compared.json").read_text())

@@ -7,7 +7,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from preprocess.sample.__main__ import main as write_sample
-from tests.recipes.lohelp_script import ROOT, run
+from tests.recipes.scripts import ROOT, run
 
 pytestmark = pytest.mark.usefixtures("warm")
 

@@ -1,10 +1,8 @@
 """MonoTrans' recipes on a tiny sample: four steps, the best of several seeds, baselines, mistakes, configurations."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +20,10 @@ from preprocess.sample.__main__ import main as write_sample
 from recipes import best_seed, experiment, updates
 from recipes.launch import flags, split_warmup_share
 from tests.io.builders import IDENTITY, checkpoint
+from tests.recipes import scripts
 from tests.recipes.answers import RANKED, TAGGED, asked
 from tests.recipes.configurations import objectives_of
-from tests.recipes.lohelp_script import write_pairs
+from tests.recipes.scripts import write_pairs
 from tests.tasks.tiny_text import write
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -38,14 +37,7 @@ TWO = ["--max-update", 2]  # the first one's learning rate is 0
 
 
 def run(script, *arguments, **environment):
-    return subprocess.run(
-        ["bash", f"{RECIPE}/{script}", *map(str, arguments)],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
+    return scripts.run("bash", f"{RECIPE}/{script}", *arguments, **environment)
 
 
 def succeed(*command, **environment):
@@ -90,19 +82,7 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     assert (nano / "de/language-module.pt").read_bytes() == (nano / f"de/{best}/language-module.pt").read_bytes()
     states = [language_modules.read(nano / f"de/{seed}/language-module.pt", "de").state for seed in (3, 5)]
     assert not (states[0][language_modules.TOKENS] == states[1][language_modules.TOKENS]).all()
-    english = [
-        "best-language-module.sh",
-        nano / "data/en",
-        nano / "de",
-        body,
-        classifier,
-        files,
-        "en",
-        "3,5",
-        TOY,
-        *ONE,
-        *UPDATE,
-    ]
+    english = [command[0], nano / "data/en", *command[2:6], "en", *command[7:]]
     learned = nano / "learned-otherwise"
     learned.mkdir()
     shutil.copy(nano / "de/language-module.pt", learned)
@@ -201,8 +181,7 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
     state = checkpoint(task_state={"fairseq_xl": IDENTITY | {"head": "classification"}})
     save_checkpoint(state, str(tmp_path / "classifier"))
     command = f"bash {tmp_path}/monotrans/best-language-module.sh . de body classifier . de 1,2,3"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command.split(), capture_output=True, text=True, cwd=tmp_path, env=environment)
+    done = scripts.run(*command.split(), folder=tmp_path, PYTHONPATH=str(ROOT))
     assert done.returncode == 0 and done.stderr.endswith(f"best: seed {best}\n"), done.stderr
     assert (tmp_path / "de/language-module.pt").read_text() == f"{best}\n"
 
@@ -212,16 +191,18 @@ def test_a_language_module_of_another_body_or_setting_is_refused(nano, made):
     content = load_plain(body)
     content["model"]["encoder.layers.0.ffn.up.weight"] += 1
     save_checkpoint(content, nano / "another.pt")
-    done = run(
+    files = nano / "sample/tasks/nc"
+    command = [
         "best-language-module.sh",
         nano / "data/de",
         nano / "no",
         nano / "another.pt",
         classifier,
-        nano / "sample/tasks/nc",
+        files,
         "de",
         "1",
-    )
+    ]
+    done = run(*command)
     assert done.returncode == 1 and not (nano / "no").exists()
     told = f"CHECKPOINT {classifier} was not fine-tuned from BODY {nano / 'another.pt'}"
     assert done.stderr == f"fairseq_xl: error: {told}\n"

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,8 +17,7 @@ from preprocess.sample.__main__ import main as write_sample
 from recipes import corpus, launch, quickstart as quickstart_script, test_set
 from recipes.experiment_file import Experiment
 from tests.command_line import cli
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.recipes.scripts import ROOT, run
 
 CORPUS = """
 languages: [en, de]
@@ -30,18 +28,6 @@ monolingual:
 bitext:
   en-de: {train: sample/bitext/train.en-de, valid: sample/bitext/valid.en-de, test: [sample/bitext/test.en-de]}
 """
-
-
-def run(*command, **environment):
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env=os.environ | {"XL_EXTRAS": "tests"} | environment,
-        text=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=600,
-    )
 
 
 def start(folder, updates=4):
@@ -89,14 +75,7 @@ def test_quickstart_shows_the_validations_of_each_training(quickstart):
 def test_quickstart_runs_outside_the_repository(quickstart):
     folder, _, resumed = quickstart
     given = ["--corpus", "corpus.yaml", "--output", "out", "--updates", "4"]
-    done = subprocess.run(
-        ["bash", str(ROOT / "recipes/quickstart.sh"), *given],
-        cwd=folder.parent,
-        env=os.environ | {"XL_EXTRAS": "tests"},
-        text=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run("bash", ROOT / "recipes/quickstart.sh", *given, folder=folder.parent)
     assert done.returncode == 0 and done.stdout == resumed.stdout, done.stderr
 
 

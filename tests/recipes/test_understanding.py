@@ -19,7 +19,7 @@ from recipes.xtreme import small_release as small_xtreme
 from tests.commands import MAX_POSITIONS
 from tests.recipes.answers import RANKED, TAGGED, asked
 from tests.recipes.configurations import RECIPES
-from tests.recipes.veco_script import run, succeeded
+from tests.recipes.scripts import run, succeeded
 from tests.tasks.conftest import write_encoded
 
 pytestmark = pytest.mark.usefixtures("warm")

@@ -16,7 +16,7 @@ from recipes import experiment, experiment_file
 from recipes.experiment_file import Experiment
 from recipes.settings import Digests
 from tests.recipes.configurations import RECIPES, XLM, build, configuration, objectives_of
-from tests.recipes.lohelp_script import run, write_pairs
+from tests.recipes.scripts import run, write_pairs
 from tests.recipes.unicoder_script import COMPARISON, FINETUNE, accuracies, drive, write
 
 pytestmark = pytest.mark.usefixtures("warm")

@@ -15,7 +15,7 @@ from recipes import experiment
 from recipes.experiment_file import Experiment
 from tests.recipes import test_lohelp
 from tests.recipes.configurations import RECIPES, XLM, configuration
-from tests.recipes.veco_script import run, succeeded
+from tests.recipes.scripts import run, succeeded
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"
 lohelp_corpus = test_lohelp.corpus  # a fixture

@@ -20,7 +20,7 @@ from preprocess.readers.wmt.__main__ import main as read_wmt
 from preprocess.sample.__main__ import main as write_sample
 from recipes.wmt import description
 from recipes.wmt_arguments import corpus_content, pair_of, parse
-from tests.recipes.veco_script import ROOT, run, succeeded
+from tests.recipes.scripts import ROOT, run, succeeded
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"
 pytestmark = pytest.mark.usefixtures("warm")

@@ -7,7 +7,7 @@ import pytest
 from fairseq_xl.checkpoints.stacks import copy_stack
 from tests.commands import load
 from tests.recipes.configurations import PRETRAINING, RECIPES, build, configuration, objectives_of
-from tests.recipes.lohelp_script import run
+from tests.recipes.scripts import run
 
 CONFIG = RECIPES / "xglue/config"
 SIZES = {"paper": [CONFIG / "xdae.yaml"], "toy": [CONFIG / "xdae.yaml", CONFIG / "xdae-toy.yaml"]}

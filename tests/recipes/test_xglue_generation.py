@@ -10,7 +10,7 @@ from fairseq_xl.evaluation import generation_scores as scores
 from fairseq_xl.evaluation.bleu import read_generated
 from tests.command_line import cli
 from tests.recipes.configurations import RECIPES, build, configuration
-from tests.recipes.lohelp_script import run
+from tests.recipes.scripts import run
 from tests.tasks.conftest import data_bin  # noqa: F401
 from tests.tasks.titles import SPLITS, write_titles
 

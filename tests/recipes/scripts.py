@@ -1,4 +1,4 @@
-"""The scripts of recipes/lohelp, run on small text."""
+"""Scripts of recipes, run on small text."""
 
 import os
 import subprocess
@@ -7,11 +7,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(*command):
-    environment = os.environ | {"XL_EXTRAS": "tests", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=600
-    )
+def run(*command, folder=ROOT, timeout=900, **environment):
+    environment = os.environ | {"XL_EXTRAS": "tests", "OMP_NUM_THREADS": "1"} | environment
+    options = dict(text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout)
+    return subprocess.run([*map(str, command)], cwd=folder, env=environment, **options)
+
+
+def succeeded(done):
+    """What was shown on the way, and printed."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr, done.stdout
 
 
 def write_pairs(folder):

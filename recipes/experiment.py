@@ -26,9 +26,8 @@ from fairseq_xl.io import error_reporting
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import locked
 from recipes import settings
-from recipes.commands import signal_group, started
+from recipes.commands import Progress, signal_group, started
 from recipes.experiment_file import ROOT, Experiment, Step, check_files
-from recipes.progress import Progress
 from recipes.settings import RECORD
 
 STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped (recipes/launch.py)

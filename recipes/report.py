@@ -27,10 +27,17 @@ from fairseq_xl.io.files import write_json
 from recipes import example_scores, paired_tests, saved_scores
 from recipes.experiment import positive
 from recipes.experiment_file import ROOT, Experiment, Values
-from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
-from recipes.pictures import draw
 from recipes.score_files import entries, entry_of, read, read_saved, value_of
-from recipes.tables import has_cells, table
+from recipes.tables import (
+    draw,
+    has_cells,
+    mean_and_margin,
+    mean_difference,
+    mean_share,
+    share_interval,
+    table,
+    with_interval,
+)
 
 OUTPUTS, MAX_CHARACTERS = 10, 200  # outputs of a language; characters of a source
 

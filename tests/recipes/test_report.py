@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from fairseq_xl.errors import UserError
 from recipes import report
 from recipes.experiment_file import Experiment
-from recipes.intervals import mean_share
+from recipes.tables import mean_share
 from tests.recipes.report_builders import folder, nc, printed, write  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,6 @@ from recipes.experiment_file import Experiment
 from recipes.report import Report, main as report_main
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-LOHELP, UNICODER = (RECIPES / name / "results" for name in ("lohelp", "unicoder"))
 ABLATIONS = "xlm,unicoder,without-word_recovery,without-paraphrase,without-cross_lingual_mlm"
 
 
@@ -21,18 +20,24 @@ def tables(recipe, *names, **values):
     return {part[2].strip("| ").split(" | ")[0]: part[2:] for part in parts}
 
 
+def page(recipe):
+    return (RECIPES / recipe / "results/README.md").read_text(encoding="utf-8")
+
+
+def kept_scores(recipe, name):
+    return json.loads((RECIPES / recipe / f"results/{name}.json").read_text(encoding="utf-8"))
+
+
+def printed(capsys, recipe, experiment, *names, values=()):
+    """What the report of an experiment prints of kept scores."""
+    runs = [RECIPES / recipe / f"results/{name}.json" for name in names]
+    report_main([str(RECIPES / recipe / f"{experiment}.yaml"), *map(str, runs), *values])
+    return capsys.readouterr().out
+
+
 def of_systems(lines):
     """Lines of a table without those of baselines, whose scores are not kept."""
     return [line for line in lines if not line.endswith("|  |")]
-
-
-TABLES = {
-    f"unicoder {title}": (
-        UNICODER,
-        lambda title=title: of_systems(tables("unicoder", "comparison", models=ABLATIONS)[title]),
-    )
-    for title in ("nc-cross-lingual: accuracy", "nc-multi-language: accuracy", "minus Unicoder")
-}
 
 
 #: folder of a translation system -> its name in the tables of paired tests
@@ -49,18 +54,16 @@ SYSTEMS = {
 NOT_SHOWN = [{"unsupervised-clm", "copy"}, {"back-translated", "copy"}, {"back-translated", "half-random"}]
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_figures_are_those_of_the_kept_scores(name):
+@pytest.mark.parametrize("title", ["nc-cross-lingual: accuracy", "nc-multi-language: accuracy", "minus Unicoder"])
+def test_figures_are_those_of_the_kept_scores(title):
     """All cells of a row but its name, which the text may word otherwise."""
-    folder, make = TABLES[name]
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    rows = [row for row in make()[2:] if not row.startswith(("| majority", "| references"))]
+    text, lines = page("unicoder"), of_systems(tables("unicoder", "comparison", models=ABLATIONS)[title])
+    rows = [row for row in lines[2:] if not row.startswith(("| majority", "| references"))]
     assert rows and not [row for row in rows if row.split(" | ", 1)[1] not in text]
 
 
 def test_the_averages_of_qam_are_those_of_the_kept_scores():
-    text = (UNICODER / "README.md").read_text(encoding="utf-8")
-    found = tables("unicoder", "comparison", models=ABLATIONS)
+    text, found = page("unicoder"), tables("unicoder", "comparison", models=ABLATIONS)
     modes = [of_systems(found[f"qam-{mode}: accuracy"]) for mode in ("cross-lingual", "multi-language")]
     assert len(modes[0]) == len(modes[1]) == 2 + len(ABLATIONS.split(","))
     for rows in list(zip(*modes))[2:]:
@@ -70,9 +73,7 @@ def test_the_averages_of_qam_are_those_of_the_kept_scores():
 
 def test_translation_without_parallel_text_has_the_kept_scores():
     """Each direction of a model is a cell "BLEU ± interval" of its row; paired tests are cells, in either order."""
-    folder = RECIPES / "xlm/results"
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    kept = json.loads((folder / "translation.json").read_text(encoding="utf-8"))
+    text, kept = page("xlm"), kept_scores("xlm", "translation")
     for pair, models in (("en-de", 14), ("en-fr", 8)):
         back = "-".join(reversed(pair.split("-")))
         found = {name.rpartition("/")[0] for name in kept if re.fullmatch(f"{pair}/[^/]+/{back}", name)}
@@ -96,8 +97,7 @@ def test_translation_without_parallel_text_has_the_kept_scores():
 @pytest.mark.parametrize("pair, seeds", [("en-de", "1,2,3"), ("en-fr", "1")])
 def test_means_and_curves_of_unsupervised_translation_are_those_of_the_kept_scores(pair, seeds):
     """Means over several seeds; the validation table."""
-    text = (RECIPES / "xlm/results/README.md").read_text(encoding="utf-8")
-    found = tables("xlm", "translation", pairs=pair, seeds=seeds)
+    text, found = page("xlm"), tables("xlm", "translation", pairs=pair, seeds=seeds)
     means = [row for row in found[f"{pair}: BLEU"] if row.startswith("| unsupervised") and "," in seeds]
     curves = [row for row in found[f"{pair}: unsupervised, validation"] if row.startswith("| BLEU")]
     assert len(means) == 3 * ("," in seeds) and len(curves) == 6
@@ -110,9 +110,7 @@ def test_means_and_curves_of_unsupervised_translation_are_those_of_the_kept_scor
 @pytest.mark.parametrize("recipe, name", [("xglue", "smoke-understanding"), ("xtreme", "smoke")])
 def test_the_smoke_tests_learn_english(recipe, name):
     """Every task is above majority or chance; the last line has the kept averages."""
-    folder = RECIPES / recipe / "results"
-    text = " ".join((folder / "README.md").read_text(encoding="utf-8").split())
-    kept = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["tasks"]
+    text, kept = " ".join(page(recipe).split()), kept_scores(recipe, name)["tasks"]
     assert " ".join(f"{task}={kept[task]['average']}" for task in kept if kept[task]["average"] is not None) in text
     for task, entry in kept.items():
         if english := entry["languages"].get("en"):
@@ -122,9 +120,7 @@ def test_the_smoke_tests_learn_english(recipe, name):
 
 def test_unsupervised_translation_of_the_sample_has_the_kept_scores():
     """From embeddings both directions are above random weights and above the copied source."""
-    folder = RECIPES / "xlm/results"
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    kept = json.loads((folder / "smoke-unmt.json").read_text(encoding="utf-8"))
+    text, kept = page("xlm"), kept_scores("xlm", "smoke-unmt")
     found = {name: scores["sacrebleu"] for name, scores in kept.items()}
     for model in ("embeddings", "random"):
         cells = [
@@ -136,9 +132,7 @@ def test_unsupervised_translation_of_the_sample_has_the_kept_scores():
 
 
 def test_traces_of_failures_are_the_kept_ones():
-    folder = RECIPES / "xlm/results"
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    kept = json.loads((folder / "failures.json").read_text(encoding="utf-8"))
+    text, kept = page("xlm"), kept_scores("xlm", "failures")
     assert len(kept) == 4
     for found in kept.values():
         cells = []
@@ -149,9 +143,7 @@ def test_traces_of_failures_are_the_kept_ones():
 
 def test_the_guard_has_the_kept_scores():
     """BLEU, chrF and wrong languages with all pieces and with those of the target language."""
-    folder = RECIPES / "xlm/results"
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    kept = json.loads((folder / "target-pieces-only.json").read_text(encoding="utf-8"))
+    text, kept = page("xlm"), kept_scores("xlm", "target-pieces-only")
     for row in ("all pieces", "target pieces only"):
         entries = [kept[f"{row}/{direction}"] for direction in ("en-de", "de-en")]
         cells = [f"{each['sacrebleu']['score']:.2f} ± {each['sacrebleu']['interval']:.2f}" for each in entries]
@@ -164,9 +156,7 @@ def test_the_guard_has_the_kept_scores():
 
 
 def test_back_translation_has_the_kept_scores_and_tests():
-    folder = RECIPES / "xlm/results"
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    kept = json.loads((folder / "back-translation.json").read_text(encoding="utf-8"))
+    text, kept = page("xlm"), kept_scores("xlm", "back-translation")
     systems = {name.rpartition("/")[0] for name in kept if name.endswith("/de-en") and " against " not in name}
     assert len(systems) == 4
     for system in systems:
@@ -184,10 +174,11 @@ def test_back_translation_has_the_kept_scores_and_tests():
 
 def test_understanding_has_the_kept_scores(capsys):
     """understanding.md has the tables of the report; a row of the page joins averages by seed and of baselines."""
-    folder = RECIPES / "lohelp"
-    report_main([str(folder / "understanding.yaml"), str(folder / "results/understanding.json")])
-    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    pages = [(folder / f"results/{name}.md").read_text(encoding="utf-8") for name in ("understanding", "README")]
+    text = printed(capsys, "lohelp", "understanding", "understanding")
+    shown = [line for line in text.splitlines() if line.startswith("| ")]
+    pages = [
+        (RECIPES / f"lohelp/results/{name}.md").read_text(encoding="utf-8") for name in ("understanding", "README")
+    ]
     assert len(shown) == 52 + 6 * 14
     assert sorted(shown) == sorted(line for line in pages[0].splitlines() if line.startswith("| "))
     averages, metric = {}, ""
@@ -218,58 +209,50 @@ def test_understanding_has_the_kept_scores(capsys):
 
 
 def test_xlm_with_the_lower_rate_has_the_kept_scores():
-    kept = json.loads((LOHELP / "understanding-lower-rate.json").read_text(encoding="utf-8"))
-    found = []
+    kept, found = kept_scores("lohelp", "understanding-lower-rate"), []
     for name, metric in (("xlm/nc-3", "accuracy"), ("xlm/ui-3", "f1")):
         languages = kept[name]["languages"]
         found.append(sum(languages[code][metric] for code in ("de", "es", "fr", "ru", "zh")) / 5)
-    text = " ".join((LOHELP / "README.md").read_text(encoding="utf-8").split())
+    text = " ".join(page("lohelp").split())
     assert f"has {found[0]:.1f} % in `nc` and {found[1]:.1f} F1 in `ui`" in text
 
 
 def test_understanding_of_monotrans_has_the_kept_scores(capsys):
     """Over three pre-trainings; the page leaves out the interval over examples of models."""
-    folder = RECIPES / "monotrans"
-    runs = [str(folder / f"results/understanding-{number}.json") for number in (1, 2, 3)]
-    report_main([str(folder / "experiment.yaml"), *runs, "models=tokens", "seeds=1"])
-    shown = re.sub(r"\(pre-trainings ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", capsys.readouterr().out)
+    runs = [f"understanding-{number}" for number in (1, 2, 3)]
+    shown = printed(capsys, "monotrans", "experiment", *runs, values=["models=tokens", "seeds=1"])
+    shown = re.sub(r"\(pre-trainings ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", shown)
     shown = (
         shown.replace("(examples ", "(").replace("| tokens |", "| MonoTrans |").replace("spans of en", "English spans")
     )
     rows = [row for row in shown.splitlines() if row.startswith("| ") and "---" not in row and "average of" not in row]
-    text = (folder / "results/README.md").read_text(encoding="utf-8")
+    text = page("monotrans")
     assert len(rows) == 13 and not [row for row in rows if row not in text]
 
 
 def test_the_ablation_of_veco_has_the_kept_scores(capsys):
     """Intervals are those over seeds, where there are some."""
-    folder = RECIPES / "veco"
-    report_main([str(folder / "ablation.yaml"), str(folder / "results/ablation.json"), "others=de,es,fr,ru,zh"])
-    shown = re.sub(r"\(seeds ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", capsys.readouterr().out)
+    shown = printed(capsys, "veco", "ablation", "ablation", values=["others=de,es,fr,ru,zh"])
+    shown = re.sub(r"\(seeds ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", shown)
     rows = [row for row in shown.replace("(examples ", "(").splitlines() if re.match(r"\| .* \| \d\d\.\d", row)]
-    text = (folder / "results/README.md").read_text(encoding="utf-8")
+    text = page("veco")
     assert len(rows) == 6 and not [row for row in rows if row not in text]
 
 
 def test_language_models_of_little_text_have_the_kept_scores(capsys):
-    folder = RECIPES / "xlm"
-    report_main([str(folder / "low-resource.yaml"), str(folder / "results/low-resource.json")])
-    rows = re.findall(r"^\| (.+) \| ([\d.]+) \| ([\d.]+) \|$", capsys.readouterr().out, re.MULTILINE)
-    text = (folder / "results/README.md").read_text(encoding="utf-8")
+    shown, text = printed(capsys, "xlm", "low-resource", "low-resource"), page("xlm")
+    rows = re.findall(r"^\| (.+) \| ([\d.]+) \| ([\d.]+) \|$", shown, re.MULTILINE)
     lines = [f"| {name} | {piece} | {float(word):,.0f} |" for name, piece, word in rows]
     assert len(lines) == 5 and not [line for line in lines if line not in text]
 
 
 def test_word_embeddings_have_the_kept_scores(capsys):
     """A row of the text joins three of the report: all pairs, random pairs, pairs without a common piece."""
-    folder = RECIPES / "xlm"
-    report_main([str(folder / "word-embeddings.yaml"), str(folder / "results/word-embeddings.json")])
-    found = {}
-    for line in capsys.readouterr().out.splitlines():
+    found, text = {}, page("xlm")
+    for line in printed(capsys, "xlm", "word-embeddings", "word-embeddings").splitlines():
         name, *cells = line.strip("| ").split(" | ")
         if len(cells) == 3 and cells[0][:1] == "0":
             found[name] = cells
-    text = (folder / "results/README.md").read_text(encoding="utf-8")
     systems = [name for name in found if "," not in name]
     for name in systems:
         (cosine, l2, nearest), apart, random = (
@@ -287,12 +270,8 @@ def percent(cell):
 
 
 def test_translation_in_many_directions_has_the_kept_scores(capsys):
-    folder = RECIPES / "xlm"
-    report_main([str(folder / "many-to-many.yaml"), str(folder / "results/many-to-many.json")])
-    rows = [
-        line for line in capsys.readouterr().out.splitlines() if re.match(r"\| (temperature \d|source copied) \|", line)
-    ]
-    text = (folder / "results/README.md").read_text(encoding="utf-8")
+    shown, text = printed(capsys, "xlm", "many-to-many", "many-to-many"), page("xlm")
+    rows = [line for line in shown.splitlines() if re.match(r"\| (temperature \d|source copied) \|", line)]
     assert len(rows) == 3 and not [row for row in rows if row not in text]
 
 
@@ -301,10 +280,8 @@ def test_translation_in_many_directions_has_the_kept_scores(capsys):
 )
 def test_the_share_of_generation_is_the_kept_one(name, threads):
     """At most half of a step of back-translation is generation."""
-    folder = RECIPES / "benchmark/results"
-    share = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["share"]
+    share, text = kept_scores("benchmark", name)["share"], page("benchmark")
     median, low, high = (f"{100 * share[key]:.0f}" for key in ("median", "low", "high"))
-    text = (folder / "README.md").read_text(encoding="utf-8")
     assert f"| CPU, {threads} | {median} % ({low}–{high}) |" in text and share["high"] < 0.5
 
 
@@ -315,9 +292,10 @@ def ratio_cell(ratio):
 @pytest.mark.parametrize("name", ["benchmark", "benchmark-6x512"])
 def test_the_steps_on_a_gpu_are_the_kept_ones(name):
     """Speed, share of the peak, the output layer's speed and memory of the first case."""
-    folder = RECIPES / "benchmark/results"
-    text = (folder / "README.md").read_text(encoding="utf-8").replace("**", "")
-    case = next(iter(json.loads((folder / f"h100/{name}.json").read_text())["cases"].values()))
+    text, case = (
+        page("benchmark").replace("**", ""),
+        next(iter(kept_scores("benchmark", f"h100/{name}")["cases"].values())),
+    )
     output_layer, memory = case["output_layer"]["times_fairseq"], case["peak_mib"]
     for system, speed in case["tokens_per_second"].items():
         cells = [f"{speed:,.0f}", "1" if system == "fairseq" else "", f"{case['share_of_peak'][system]:.2f}", ""]
@@ -330,11 +308,8 @@ def test_the_steps_on_a_gpu_are_the_kept_ones(name):
 
 
 def test_beam_search_on_a_gpu_is_the_kept_one():
-    folder = RECIPES / "benchmark/results"
-    text = (folder / "README.md").read_text(encoding="utf-8").replace("**", "")
-    float32, bf16 = (
-        json.loads((folder / f"h100/beam-search{name}.json").read_text())["cases"] for name in ("", "-bf16")
-    )
+    text = page("benchmark").replace("**", "")
+    float32, bf16 = (kept_scores("benchmark", f"h100/beam-search{name}")["cases"] for name in ("", "-bf16"))
     for case, tokens in {"short": 25, "long": 250}.items():
         cells = [ratio_cell(each[case]["times_fairseq"]) for each in (float32, bf16)]
         assert f"| outputs of {tokens} tokens | {' | '.join(cells)} |" in text
@@ -351,11 +326,10 @@ XGLUE = {  # file of kept scores -> values, number of rows
 @pytest.mark.parametrize("name", XGLUE)
 def test_titles_are_made_of_the_kept_scores_without_the_corpus(name, capsys):
     """All cells of a row but its name, which the text may word otherwise."""
-    folder, (values, number) = RECIPES / "xglue", XGLUE[name]
-    report_main([str(folder / "experiment.yaml"), str(folder / f"results/{name}.json"), *values])
-    printed, text = capsys.readouterr().out, (folder / "results/README.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ", 1) for line in printed.splitlines() if re.match(r"\| (random|XLM|xDAE|xFNP)", line)]
-    assert len(rows) == number and "first words" not in printed and "   - source" not in printed
+    values, number = XGLUE[name]
+    shown, text = printed(capsys, "xglue", "experiment", name, values=values), page("xglue")
+    rows = [line.split(" | ", 1) for line in shown.splitlines() if re.match(r"\| (random|XLM|xDAE|xFNP)", line)]
+    assert len(rows) == number and "first words" not in shown and "   - source" not in shown
     if name != "lower-rate":
         assert not [cells for _, cells in rows if cells not in text]
     else:
@@ -366,13 +340,11 @@ def test_titles_are_made_of_the_kept_scores_without_the_corpus(name, capsys):
 @pytest.mark.parametrize("name, number", [("run-2", 2 * 4), ("run-3", 2 * 1)])
 def test_the_ladder_is_that_of_the_kept_scores(name, number, capsys):
     """All cells of a row but its name, with intervals over seeds; of JointPair those of its languages."""
-    folder = RECIPES / "monotrans"
-    report_main([str(folder / "experiment.yaml"), str(folder / f"results/{name}.json"), "tasks=nc,qam"])
-    printed = re.sub("; examples [^)]*", "", capsys.readouterr().out).replace("(seeds ", "(")
-    text = (folder / "results/README.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ", 1)[1] for line in printed.splitlines() if re.match(r"\| [\w+ ,]+ \| \d+\.\d", line)]
+    shown, text = printed(capsys, "monotrans", "experiment", name, values=["tasks=nc,qam"]), page("monotrans")
+    shown = re.sub("; examples [^)]*", "", shown).replace("(seeds ", "(")
+    rows = [line.split(" | ", 1)[1] for line in shown.splitlines() if re.match(r"\| [\w+ ,]+ \| \d+\.\d", line)]
     assert len(rows) == number and not [row for row in rows if row not in text]
-    pairs = [line.split(" | ", 1)[1].strip("| ") for line in printed.splitlines() if "separate vocabularies" in line]
+    pairs = [line.split(" | ", 1)[1].strip("| ") for line in shown.splitlines() if "separate vocabularies" in line]
     assert [bool(cells) and cells in text for cells in pairs] == [name == "run-2"] * 2
 
 
@@ -381,7 +353,7 @@ def test_a_difference_over_pretrainings_is_that_of_the_text():
     found = tables("unicoder", "comparison", "pretraining-seed-2", **values)
     (row,) = found["minus Unicoder"][2:]
     assert row == "| without paraphrase classification | +1.2 ± 3.9 |"
-    text = (UNICODER / "README.md").read_text(encoding="utf-8")
+    text = page("unicoder")
     assert f"{row.rstrip('|').split('| ')[-1].strip()} over two" in text
     cells = [line.strip("| ").split(" | ") for line in of_systems(found["nc-multi-language: accuracy"])[2:]]
     for name, *_, average in cells:

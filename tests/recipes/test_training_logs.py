@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from recipes.training_logs import training_of
+from recipes.score_files import training_of
 from tests.commands import pretraining, run_train
 
 

@@ -1,21 +1,9 @@
-"""Baselines without a pre-trained model.
+"""Baselines without a pre-trained model, which recipes/README.md describes.
 
-- ``retrieval XX-YY=PREFIX …`` compares sentences by tf-idf of their character n-grams, with the ratio margin of
-  `fairseq-xl retrieve`, and prints scores as that does;
-- ``classification TASK_FILES OUTPUT`` is logistic regression on tf-idf of character n-grams;
-- ``pairs TASK_FILES OUTPUT`` is logistic regression on the n-gram overlap and the lengths of two texts: a task that it
-  solves as well as a model does not show any understanding by the model;
-- ``titles TASK_FILES OUTPUT`` writes the first words of the source, in Chinese characters; their number is the one
-  with the best ROUGE-L on the validation text;
-- ``tagging TASK_FILES OUTPUT`` tags word sequences that are spans in at least half of their occurrences in the training
-  text, or with --method capitals runs of capitalized words, or with --method outside no word;
-- ``question-answering TASK_FILES OUTPUT`` answers with the paragraph of the context that is most similar to the
-  question, or with --method first with the first one;
-- ``ranking TASK_FILES OUTPUT`` ranks texts by their similarity with the query.
-
-OUTPUT gets the files that fairseq-validate and fairseq-generate write for a model, which `fairseq-xl score
-classification` (for pairs too), `score generation`, `score tagging`, `score question-answering` and `score ranking`
-read. tf-idf and logistic regression need scikit-learn.
+``retrieval`` prints the same scores as `fairseq-xl retrieve`. The others write to OUTPUT what fairseq-validate and
+fairseq-generate write for a model: `fairseq-xl score classification` (for ``pairs`` too), `score generation` (for
+``titles``), `score tagging`, `score question-answering` and `score ranking` read it. tf-idf and logistic regression
+need scikit-learn.
 """
 
 import argparse
@@ -53,7 +41,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> None:
             argument("--train-langs", together, default="")(subcommand)
 
 
-@command(_subcommands, formatter_class=argparse.RawTextHelpFormatter)
+@command(_subcommands)
 def main(options: Options) -> dict[str, Any] | None:
     if options.name == "retrieval":
         scores = {}

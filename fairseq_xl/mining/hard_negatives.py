@@ -337,8 +337,7 @@ class Statistics:
 
     def result(self, candidates: int) -> dict[str, Any]:
         """The statistics; `candidates` is the number of distinct second sentences."""
-        uses = [self.uses[start : start + BLOCK_ROWS] for start in range(0, len(self.uses), BLOCK_ROWS)]
-        translations = self.lengths["translations"]
+        translations, starts = self.lengths["translations"], range(0, len(self.uses), BLOCK_ROWS)
         return {
             "pairs": self.pairs,
             "candidates": candidates,
@@ -347,8 +346,7 @@ class Statistics:
                 name: length_separability(translations, self.lengths[name]) for name in ("mined", "random")
             },
             "nearer_than_translation": round(100 * self.nearer / self.pairs, 2),
-            "different_negatives": sum(int(np.count_nonzero(value)) for value in uses),
-            "most_uses_of_one": max(int(value.max()) for value in uses),
+            "most_uses_of_one": max(int(self.uses[first : first + BLOCK_ROWS].max()) for first in starts),
         }
 
 

@@ -1,5 +1,7 @@
 """The YAML files of the recipes, and what they configure."""
 
+import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +10,7 @@ from fairseq import models
 
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.objectives import build_objectives
-from recipes import updates
+from recipes import experiment, updates
 from recipes.launch import flags, split_warmup_share
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
@@ -35,3 +37,10 @@ def objectives_of(cfg, dictionary):
 def build(cfg, dictionary):
     with torch.device("meta"):
         return models.build_model(cfg.model, SimpleNamespace(dictionary=dictionary))
+
+
+def listed(capsys, file, *arguments):
+    """{step: its commands, lists of words} of an experiment, from --list."""
+    experiment.main([str(RECIPES / file), "--list", *arguments])
+    blocks = re.findall(r"^(\S+)\n((?:    .*\n)+)", capsys.readouterr().out, re.MULTILINE)
+    return {name: [shlex.split(line) for line in lines.splitlines()] for name, lines in blocks}

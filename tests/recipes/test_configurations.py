@@ -4,7 +4,6 @@ Those of the papers are rehearsed in test_rehearsal.py.
 """
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ import pytest
 import fairseq_xl
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.io import yaml_files
-from recipes import experiment
 from recipes.launch import flags, split_warmup_share
-from tests.recipes.configurations import PRETRAINING, RECIPES, VECO, XLM, build, configuration, objectives_of
+from tests.recipes.configurations import PRETRAINING, RECIPES, VECO, XLM, build, configuration, listed, objectives_of
 
 fairseq_xl.register()
 
@@ -71,20 +69,13 @@ def test_the_medium_sizes_are_6_x_512_and_begin_with_sinusoids(system, dictionar
         assert cfg.lr_scheduler.total_num_update == cfg.optimization.max_update
 
 
-def steps(name, capsys):
-    """{step: its commands, lists of words} of an experiment, from --list."""
-    experiment.main([str(RECIPES / "xlm" / name), "--list"])
-    blocks = re.findall(r"^(\S+)\n((?:    .*\n)+)", capsys.readouterr().out, re.MULTILINE)
-    return {name: [shlex.split(line) for line in lines.splitlines()] for name, lines in blocks}
-
-
 def test_the_medium_comparison_of_translation_trains_6_x_512_in_bfloat16(dictionary, capsys):
     """The steps of experiment.yaml; models from an MLM have all of its weights, and new cross-attention."""
-    listed = steps("experiment-medium.yaml", capsys)
-    assert list(listed) == list(steps("experiment.yaml", capsys))
+    medium = listed(capsys, "xlm/experiment-medium.yaml")
+    assert list(medium) == list(listed(capsys, "xlm/experiment.yaml"))
     first = {"pretrain": "pretrain.yaml", "unsupervised": "unsupervised.yaml", "translate": "translate.yaml"}
     built, starts = {}, {}
-    for name, commands in listed.items():
+    for name, commands in medium.items():
         script = Path(commands[0][1]).stem
         if script not in first or not re.search("/en-de(/.*)?/1$", name):
             continue

@@ -7,10 +7,9 @@ import shlex
 
 import pytest
 
-from recipes import experiment
 from recipes.experiment_file import Experiment
 from recipes.report import Report, main as report_main
-from tests.recipes.configurations import RECIPES, VECO, XLM, build, configuration, objectives_of
+from tests.recipes.configurations import RECIPES, VECO, XLM, build, configuration, listed, objectives_of
 
 EVIDENCE = RECIPES / "evidence"
 RESULTS = EVIDENCE / "results"
@@ -22,13 +21,6 @@ PRETRAINING = {
     ],
 }
 TRANSLATION = [XLM / "translate.yaml", EVIDENCE / "translate.yaml"]
-
-
-def listed(capsys, name, *arguments):
-    """{step: its commands, lists of words} of an experiment."""
-    experiment.main([str(EVIDENCE / name), "--list", *arguments])
-    blocks = re.findall(r"^(\S+)\n((?:    .*\n)+)", capsys.readouterr().out, re.MULTILINE)
-    return {name: [shlex.split(line) for line in lines.splitlines()] for name, lines in blocks}
 
 
 @pytest.mark.parametrize("name", ["claims.yaml", "smoke.yaml"])
@@ -86,7 +78,7 @@ def test_zero_shot_averages_leave_out_the_language_of_training(tmp_path, monkeyp
 
 
 def test_fine_tuning_on_english_is_selected_by_english(capsys):
-    steps = listed(capsys, "claims.yaml", "seeds=1")
+    steps = listed(capsys, "evidence/claims.yaml", "seeds=1")
     of_claims = {"zero-shot", "languages", "titles", "unicoder", "veco"}
     found = {}
     for name, (words, *_) in steps.items():
@@ -100,7 +92,7 @@ def test_fine_tuning_on_english_is_selected_by_english(capsys):
 
 def test_every_seed_has_draws_of_its_own(capsys):
     """Each training of a model has another seed in each chain; of the mined negatives there is one set."""
-    steps = listed(capsys, "claims.yaml", "seeds=1,2")
+    steps = listed(capsys, "evidence/claims.yaml", "seeds=1,2")
     seeds = {}
     for name, (words, *_) in steps.items():
         if "--seed" in words:
@@ -113,27 +105,27 @@ def test_every_seed_has_draws_of_its_own(capsys):
 
 def test_random_weights_of_decoders_are_small(capsys):
     """0.06, the default of small architectures, does not learn (recipes/learning/README.md)."""
-    steps = listed(capsys, "claims.yaml", "seeds=1")
+    steps = listed(capsys, "evidence/claims.yaml", "seeds=1")
     names = ["translate/random/de/1", "veco/translate/random/1", "unpaired/unsupervised/en-de/random/1"]
     for name in [*names, "titles/1/finetune/random/pivot/1", "titles/1/finetune/random/multi-language/1"]:
         assert "--init-std 0.02 --position-init normal" in shlex.join(steps[name][0]), name
 
 
 def test_models_that_several_claims_need_are_trained_once(capsys):
-    steps = listed(capsys, "claims.yaml", "seeds=1")
+    steps = listed(capsys, "evidence/claims.yaml", "seeds=1")
     start = "mlm-tlm-1/checkpoint_last.pt"
     for step in ("titles/1/pretrain/xdae", "titles/1/pretrain/xfnp", "titles/1/more", "unicoder/1/pretrain/unicoder"):
         assert any(word.endswith(start) for word in steps[step][0]), step
     assert sum("pretrain/mlm-tlm" in step for step in steps) == 1
     assert not any(step.startswith(("titles/1/xlm", "unicoder/1/start", "unicoder/1/text")) for step in steps)
-    two = listed(capsys, "claims.yaml", "seeds=1,2", "--claims", "7")
+    two = listed(capsys, "evidence/claims.yaml", "seeds=1,2", "--claims", "7")
     assert {step for step in two if "/text/" in step} == {f"monotrans/1/text/{code}" for code in ("en", "de", "ru")}
 
 
 def test_budgets_are_equal(capsys, dictionary):
     """XLM has as many updates as both stages of VECO; xDAE, xFNP and the longer XLM as many, of as many tokens."""
     veco, first = (configuration(PRETRAINING[name]) for name in ("veco", "veco, first stage"))
-    steps = listed(capsys, "claims.yaml", "seeds=1")
+    steps = listed(capsys, "evidence/claims.yaml", "seeds=1")
     updates = {
         step: int(words[words.index("--max-update") + 1])
         for step, (words, *_) in steps.items()

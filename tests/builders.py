@@ -22,6 +22,26 @@ FILES = {"ranking": "tsv", "tagging": "tsv", "question_answering": "json"}  # en
 NAMES = tuple(FILES)
 
 
+def write(path, *lines):
+    """Writes lines to a file in a folder that it makes if needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def squad(*paragraphs):
+    """A file in SQuAD's format of paragraphs (context, (id, question, answer …) …)."""
+
+    def question(context, name, text, *answers):
+        found = [{"text": answer, "answer_start": context.index(answer)} for answer in answers]
+        return {"id": name, "question": text, "answers": found}
+
+    data = [
+        {"paragraphs": [{"context": context, "qas": [question(context, *each) for each in questions]}]}
+        for context, *questions in paragraphs
+    ]
+    return json.dumps({"data": data}, ensure_ascii=False)
+
+
 def write_task(root, sides):
     """SPLIT.XX.tsv: the label of a sentence says whether its word is that for `river` or for `stone`.
 

@@ -2,27 +2,15 @@
 
 import json
 
-QUESTIONS = {
-    "data": [
-        {
-            "paragraphs": [
-                {
-                    "context": "Der Fluss heißt Elbe.",
-                    "qas": [
-                        {"id": "a", "question": "Wie?", "answers": [{"text": "Elbe", "answer_start": 16}]},
-                        {"id": "b", "question": "Was?", "answers": [{"text": "Der Fluss", "answer_start": 0}]},
-                    ],
-                }
-            ]
-        }
-    ]
-}
+from tests.builders import squad
+
+QUESTIONS = squad(("Der Fluss heißt Elbe.", ("a", "Wie?", "Elbe"), ("b", "Was?", "Der Fluss")))
 ANSWERS = {"a": "Elbe.", "b": "Fluss"}  # exact without articles of German; else F1 2/3
 XGLUE = {  # task -> (labeled file of German, predictions, figure)
     "NER": ("xde.test", "New B-LOC\nYork I-LOC\n\nan O\n\n", "B-LOC\nI-LOC\n\nB-PER\n\n", 66.67),
     "POS": ("", "an NOUN\nis VERB\nbig ADJ\n\nx NOUN\n\n", "NOUN\nNOUN\nADJ\n\nNOUN\n\n", 66.67),
     "NC": ("", "q\tt\tsports\nq\tt\tnews\n", "sports\nsports\n", 50),
-    "MLQA": ("", json.dumps(QUESTIONS), json.dumps(ANSWERS), 100),
+    "MLQA": ("", QUESTIONS, json.dumps(ANSWERS), 100),
     "XNLI": ("", "a\tb\tneutral\na\tb\tentailment\n", "neutral\nneutral\n", 50),
     "PAWSX": ("", "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t0\n2\ta\tb\t1\n", "0\n1\n", 100),
     "QADSM": ("", "q\ta\td\tGood\n", "Bad\n", 0),

@@ -14,11 +14,7 @@ from fairseq_xl.evaluation.baselines import first_words, overlap_and_lengths, si
 from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.evaluation.classification_scores import read_predictions
 from fairseq_xl.evaluation.retrieval_scores import evaluate_similarity
-
-
-def write(path, *lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+from tests.builders import write
 
 
 def test_similarity_by_hand():

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_xl.commands import score_xglue, score_xtreme
+from tests.evaluation.builders import write
 
 FILES = Path(__file__).parents[1] / "preprocess/files"
 #: task -> (predictions of the German test file, scores worked out by hand)
@@ -50,11 +51,6 @@ def check(entry, language, expected):
     assert list(entry["languages"]) == [language] and "average" not in entry
     for metric, value in expected.items():
         assert entry["languages"][language][metric] == pytest.approx(value, abs=0.01), metric
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True)
-    path.write_text(text, encoding="utf-8")
 
 
 def test_xglue(tmp_path, capsys):

@@ -12,6 +12,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap, prediction_folders, xglue, xtreme
 from fairseq_xl.evaluation.benchmarks import PUBLISHED, accuracy_scores, answer_scores
 from fairseq_xl.evaluation.prediction_folders import Origin
+from tests.builders import squad
 from tests.evaluation.builders import ANSWERS, QUESTIONS, XGLUE, write
 
 TAB = "\t"
@@ -101,7 +102,7 @@ TAGS = "NOUN\nVERB\nADJ\n\nNOUN\n\n", "NOUN\nNOUN\nADJ\n\nNOUN\n\n"  # 3 of 4 wo
 WORDS = TAGS[0].replace("\nV", "\nb V").replace("\nA", "\nc A").replace("N", "a N", 1).replace("\n\nN", "\n\nd N")
 RANKED = "q\tt\ts\t4\nq\tt\ts\t0\nq\tt\ts\t1\n", "0.5\n0.9\n0.1\n"  # ratings in the predicted order: 0, 4, 1
 SECOND = 1 / math.log2(3)  # discount of rank 2; that of rank 3 is 1/2
-ASKED = json.dumps(QUESTIONS), json.dumps(ANSWERS)  # SQuAD's normalization keeps "der": F1 is 1 and 2/3
+ASKED = QUESTIONS, json.dumps(ANSWERS)  # SQuAD's normalization keeps "der": F1 is 1 and 2/3
 VARIANTS = {
     ("xglue", "POS", "accuracy"): (WORDS, TAGS[1], 75, 200 / 3),
     ("xglue", "POS", "f1"): (WORDS, TAGS[1], 400 / 7, 200 / 3),
@@ -213,13 +214,7 @@ def test_answers_in_another_language_than_the_references(tmp_path):
     """The ids are the same; an answer is a part of its context."""
     files = {"de": ("Der Fluss heißt Elbe", "Fluss"), "en": ("The river is called Elbe", "river")}
     for language, (context, answer) in files.items():
-        asked = [
-            {"id": str(number), "question": "?", "answers": [{"text": answer, "answer_start": 4}]}
-            for number in range(10)
-        ]
-        write(
-            tmp_path / f"{language}.json", json.dumps({"data": [{"paragraphs": [{"context": context, "qas": asked}]}]})
-        )
+        write(tmp_path / f"{language}.json", squad((context, *((str(number), "?", answer) for number in range(10)))))
     write(tmp_path / "answers", json.dumps(dict.fromkeys(map(str, range(10)), "Fluss")))
     assert answer_scores(tmp_path / "answers", tmp_path / "de.json", "de", "squad")["f1"] == 100
     with pytest.raises(UserError, match="answers: only 0 of 10 answers are in the contexts of .*en.json"):

@@ -21,11 +21,8 @@ from fairseq_xl.evaluation.baselines import (
     tag_capitals,
 )
 from fairseq_xl.evaluation.task_files import TaggedSentence
-
-
-def write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content, encoding="utf-8")
+from tests.builders import squad
+from tests.evaluation.builders import write
 
 
 def sentence(text):
@@ -123,13 +120,9 @@ def test_the_most_frequent_type():
 CONTEXT = "The sheet has rows.\nRows are deleted with a key.\nDelete rows, rows and rows."
 
 
-def squad(*questions, context=CONTEXT):
+def asked(*questions):
     """A file with these (question, answer)."""
-    asked = [
-        {"id": f"q{place}", "question": question, "answers": [{"text": text, "answer_start": context.index(text)}]}
-        for place, (question, text) in enumerate(questions)
-    ]
-    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": asked}]}]}, ensure_ascii=False)
+    return squad((CONTEXT, *((f"q{place}", *question) for place, question in enumerate(questions))))
 
 
 def test_overlap_is_the_share_of_the_query():
@@ -149,7 +142,7 @@ def test_tf_idf_is_scikit_learns():
 def test_the_most_similar_paragraph_is_the_answer(tmp_path, method, expected):
     """A word of the question counts once; the first of equal paragraphs is the answer."""
     path = tmp_path / "test.en.json"
-    write(path, squad(("Are rows deleted?", "rows"), ("sheet", "rows"), ("Zzz", "rows")))
+    write(path, asked(("Are rows deleted?", "rows"), ("sheet", "rows"), ("Zzz", "rows")))
     paragraphs = CONTEXT.split("\n")
     assert answers(path, "en", method) == {f"q{place}": paragraphs[each] for place, each in enumerate(expected)}
 
@@ -162,7 +155,7 @@ def test_a_context_of_one_line_has_sentences():
 def test_answers_are_scored(tmp_path, capsys):
     """In the first question the answer is a whole paragraph, in the second a word of the one that is found."""
     files, out = tmp_path / "files", tmp_path / "out"
-    write(files / "test.de.json", squad(("deleted key", "Rows are deleted with a key."), ("sheet", "sheet")))
+    write(files / "test.de.json", asked(("deleted key", "Rows are deleted with a key."), ("sheet", "sheet")))
     score_baselines.main(["question-answering", str(files), str(out), "--langs", "de"])
     score_question_answering.main([str(out), "--references", str(files), "--langs", "de"])
     scores = json.loads(capsys.readouterr().out)["languages"]["de"]

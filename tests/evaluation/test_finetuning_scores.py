@@ -11,32 +11,18 @@ import fairseq_xl
 from fairseq_xl.commands import score_classification, score_question_answering, score_ranking, score_tagging
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
+from tests.builders import squad
 
 TAGS = "a\tB-X\tB-X\nb\tI-X\tO\n\nc\tO\tO\nd\tB-Y\tB-Y\n\n"
 QUERIES = "1\tq\t2\t0.1\n2\tq\t0\t0.9\n3\tr\t0\t1\n4\ts\t1\t0.5\n"
-SQUAD = {
-    "data": [
-        {
-            "paragraphs": [
-                {
-                    "context": "Die Katze schläft.",
-                    "qas": [
-                        {"id": "1", "question": "Wer?", "answers": [{"text": "Die Katze", "answer_start": 0}]},
-                        {"id": "2", "question": "Was?", "answers": [{"text": "schläft", "answer_start": 10}]},
-                        {"id": "3", "question": "Wo?", "answers": []},
-                    ],
-                }
-            ]
-        }
-    ]
-}
+SQUAD = squad(("Die Katze schläft.", ("1", "Wer?", "Die Katze"), ("2", "Was?", "schläft"), ("3", "Wo?")))
 
 
 @pytest.fixture
 def folders(tmp_path):
     for name in ("found", "right"):
         (tmp_path / name).mkdir()
-    (tmp_path / "right/test.de.json").write_text(json.dumps(SQUAD), encoding="utf-8")
+    (tmp_path / "right/test.de.json").write_text(SQUAD, encoding="utf-8")
     (tmp_path / "found/test.de.json").write_text(json.dumps({"1": "Katze", "2": "Schläft."}), encoding="utf-8")
     return tmp_path
 

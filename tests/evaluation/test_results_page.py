@@ -62,7 +62,7 @@ def files(tmp_path_factory):
     for name, labeled, predicted in (
         ("udpos", "NOUN\nVERB\n\nADJ\n\n", "NOUN\nNOUN\n\nADJ\n\n"),
         ("tatoeba", "0\n1\n2\n3\n", "0\n1\n2\n2\n"),
-        ("mlqa", json.dumps(QUESTIONS), json.dumps(ANSWERS)),
+        ("mlqa", QUESTIONS, json.dumps(ANSWERS)),
     ):
         suffix = "json" if name == "mlqa" else "tsv"
         write(folder / f"right/{name}/test-de.{suffix}", labeled)

@@ -8,6 +8,7 @@ import yaml
 
 from fairseq_xl.errors import UserError
 from recipes import finetuning
+from tests.builders import squad
 
 
 @pytest.fixture
@@ -26,8 +27,7 @@ def missing(tmp_path, *words, evaluate="en,fr"):
     return set()
 
 
-ANSWERED = {"id": "1", "question": "q", "answers": [{"text": "a", "answer_start": 0}]}
-QUESTION = json.dumps({"data": [{"paragraphs": [{"context": "a", "qas": [ANSWERED]}]}]})
+QUESTION = squad(("a", ("1", "q", "a")))
 
 
 def test_all_missing_files_are_named(tmp_path, config, monkeypatch):

@@ -1,6 +1,5 @@
 """The comparison of five tasks on LibreOffice help: its steps, and some of them at nano size on synthetic text."""
 
-import json
 import re
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
 from recipes.experiment_file import Experiment
+from tests.builders import squad
 from tests.recipes.configurations import RECIPES, build, configuration
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -85,24 +85,10 @@ def corpus(tmp_path):
             for text in bodies[:3]
         ]
         (folder / f"tasks/wpr/{name}.tsv").write_text("".join(ranked))
-        asked = [
-            {
-                "paragraphs": [
-                    {
-                        "context": f"{title}\n{body}",
-                        "qas": [
-                            {
-                                "id": f"{place}",
-                                "question": title,
-                                "answers": [{"text": body, "answer_start": len(title) + 1}],
-                            }
-                        ],
-                    }
-                ]
-            }
-            for place, (body, title) in enumerate(zip(bodies, titles))
+        pages = [
+            (f"{title}\n{body}", (f"{place}", title, body)) for place, (body, title) in enumerate(zip(bodies, titles))
         ]
-        (folder / f"tasks/qa/{name}.json").write_text(json.dumps({"data": asked}))
+        (folder / f"tasks/qa/{name}.json").write_text(squad(*pages))
     return folder
 
 

@@ -9,6 +9,7 @@ import pytest
 from preprocess.readers import xnli
 from recipes import report
 from recipes.experiment_file import Experiment
+from tests.builders import squad
 from tests.commands import MAX_POSITIONS
 from tests.recipes.unicoder_script import FINETUNE, accuracies, drive, write
 from tests.tasks.conftest import write_encoded
@@ -136,10 +137,7 @@ def test_translate_test_of_question_answering_at_nano_size(tmp_path):
         ("test.en", "y"),
         ("translate_test/de/test.en", "z"),
     ):
-        answers = [{"text": context[-1], "answer_start": len(context) - 1}]
-        paragraph = {"context": context, "qas": [{"id": "1", "question": "where", "answers": answers}]}
-        content = {"version": "1.1", "data": [{"title": "", "paragraphs": [paragraph]}]}
-        write_file(tmp_path / f"files/{name}.json", json.dumps(content))
+        write_file(tmp_path / f"files/{name}.json", squad((context, ("1", "where", context[-1]))))
     translated = tmp_path / "files/translate_test/de/test.en.json"  # task files may be compressed
     translated.with_name("test.en.json.gz").write_bytes(gzip.compress(translated.read_bytes()))
     translated.unlink()

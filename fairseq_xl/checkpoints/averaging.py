@@ -14,7 +14,7 @@ from fairseq_xl.checkpoints.identity import Checkpoint, open_checkpoint
 from fairseq_xl.checkpoints.transfer import transfer_fields
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import registered_model
-from fairseq_xl.io.options import ABSENT
+from fairseq_xl.io.options import ABSENT, INITIAL
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +23,6 @@ UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 #: settings of training: a difference between checkpoints gives a warning
 SETTINGS = ("objective_options", "length", "start")
 ENCODING = "encoding"  # key of an identity: the sub-words and tokenizers, as far as they are known
-#: options of a run that name the weights that it started from
-INITIAL = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from")
 
 
 def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[str]:

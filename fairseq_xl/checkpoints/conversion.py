@@ -10,12 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fairseq_xl.checkpoints.layouts import exported_folders
 from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PLUGIN, Counterpart
-from fairseq_xl.checkpoints.layouts.exported_folders import (
-    write_fairseq,
-    write_sentence_transformers,
-    write_transformers,
-)
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages, read_own
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.parameter_names import BIAS, TOKENS
@@ -45,12 +41,12 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
         if kind == "fairseq":
             pieces = data / SENTENCEPIECE
             has_pieces = vocabulary_kind(data) == "sentencepiece" and pieces.is_file()
-            left_out = write_fairseq(folder, model, options.dtype, pieces if has_pieces else None)
+            left_out = exported_folders.write_fairseq(folder, model, options.dtype, pieces if has_pieces else None)
         else:
             pooled, head = kind == "sentence-transformers", not options.no_head
             result = sentence_encoder(model, options.layer) if pooled else counterpart(model, head, options.layout)
             left_out = result.left_out
-            write_transformers(folder, result, options.dtype, _start(model, target))
+            exported_folders.write_transformers(folder, result, options.dtype, _start(model, target))
             if not options.no_tokenizer:
                 segments, framing = result.config.get("type_vocab_size") == 2, model.options["framing"]
                 write_tokenizer(folder, data, model.dictionary, framing, model.longest, source, segments)
@@ -58,7 +54,9 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
                     remark = "XLMTokenizer puts one </s> between two texts, and this package two"
                     logger.warning("%s was fine-tuned on pairs: %s", model.path, remark)
             if pooled:
-                write_sentence_transformers(folder, options.pooling, model.longest, model.options["embed_dim"])
+                exported_folders.write_sentence_transformers(
+                    folder, options.pooling, model.longest, model.options["embed_dim"]
+                )
     if left_out:
         logger.info("%s: not exported: %s", checkpoint, ", ".join(left_out))
 
@@ -102,13 +100,10 @@ def _start(model: Own, target: str | None) -> int | None:
 
 
 def counterpart(model: Own, head: bool = True, layout: str | None = None) -> Counterpart:
-    """The model of transformers that computes what a model of ours computes.
+    """The model of transformers, with the fine-tuned `head` or without, that computes what a model of ours computes.
 
-    Args:
-        head: whether the head that it was fine-tuned with is part of it; False: the encoder with its output layer.
-        layout: the layout of the counterpart; None: the first one that fits.
-
-    Raises `UserError` with the reason for a model without counterpart, and for a layout that is not there.
+    It has the `layout`, by default the first one that fits. Raises `UserError` with the reason for a model without
+    counterpart, and for a layout that is not there.
     """
     head_class = model.head_class if head and not model.has_decoder else None
     if head and not model.has_decoder and model.head and not head_class:

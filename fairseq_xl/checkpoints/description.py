@@ -18,7 +18,7 @@ from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, open_subwords, 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, refuse_hub_name
 from fairseq_xl.io.files import check_format, json_object
-from fairseq_xl.io.options import option_name
+from fairseq_xl.io.options import INITIAL, option_name
 
 Description = dict[str, Any]
 
@@ -26,8 +26,6 @@ ONNX_DESCRIPTION = "model.json"
 
 IS_DICTIONARY = re.compile(r"dict(\..+)?\.txt")  # dict.txt, and dict.de.txt of fairseq
 SENTENCE_TRANSFORMERS = "modules.json"
-#: options of a run that name the weights that it started from
-_FROM = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from", "language_module")
 
 
 def describe(path: Path) -> Description:
@@ -131,9 +129,7 @@ def _checkpoint(content: Any, path: Path) -> Description:
             "symbols": len(state[TOKENS]) if TOKENS in state else None,
             "sha256": identity.get("dictionary"),
         },
-        "languages": identity.get("languages"),
-        "framing": identity.get("framing"),
-        "objectives": identity.get("objectives"),
+        **{name: identity.get(name) for name in ("languages", "framing", "objectives")},
         "directions": identity.get("lang_pairs"),
         "languages of generation": identity.get("writes"),
         "fine-tuned for": identity.get("head"),
@@ -142,7 +138,7 @@ def _checkpoint(content: Any, path: Path) -> Description:
         "updates": history.get("num_updates"),
         "epoch": training.get("epoch"),
         "best validation value": (content.get("extra_state") or {}).get("best"),
-        "initialized from": {name: task[name] for name in _FROM if task.get(name)},
+        "initialized from": {name: task[name] for name in (*INITIAL, "language_module") if task.get(name)},
         "data": task.get("data"),
         "optimizer state": content.get("last_optimizer_state") is not None,
     }

@@ -19,15 +19,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.data.vocabulary.subwords import FILES, TOKENIZER, encoding_of
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.checkpoints import (
-    CHECKPOINTS,
-    DICTIONARY,
-    NOT_FINITE,
-    check_checkpoint,
-    is_finite,
-    load_plain,
-    refuse_hub_name,
-)
+from fairseq_xl.io import checkpoints
 from fairseq_xl.io.configuration import check_configuration, check_values
 from fairseq_xl.io.files import check_format
 
@@ -42,14 +34,10 @@ REQUIRED = {
 }
 #: keys that some tasks add
 OPTIONAL = {
-    "head": str,
-    "type_state": dict,
-    "lang_pairs": list[str],
-    "objectives": str,
-    "objective_options": str,
-    "writes": list[str],
+    **dict.fromkeys(("head", "objectives", "objective_options", "body"), str),
+    **dict.fromkeys(("lang_pairs", "writes"), list[str]),
     "length": int | None,
-    "body": str,
+    "type_state": dict,
 }
 
 
@@ -86,15 +74,11 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Reads a checkpoint of this package as plain data, and checks all of it: nothing in the file is run.
 
-    Args:
-        dictionary, dictionary_file: as in `check_vocabulary`; None accepts any.
-        content: the content of the file, if it has been read with `load_plain`.
-        finite: whether its parameters must be finite numbers.
-
-    Raises `UserError` as `load_plain`, `check_checkpoint`, `check_configuration`, `check_vocabulary`, and for weights
-    that are not finite numbers, and an identity that is missing, damaged or of another format.
+    `content` is that of the file, if it has been read with `load_plain`. Raises `UserError` as `load_plain`,
+    `check_checkpoint`, `check_configuration` and, with a dictionary, `check_vocabulary`, for weights that are not
+    `finite` numbers, and for an identity that is missing, damaged or of another format.
     """
-    content = check_checkpoint(load_plain(path) if content is None else content, path)
+    content = checkpoints.check_checkpoint(checkpoints.load_plain(path) if content is None else content, path)
     cfg = check_configuration(content, path).get("cfg") or {}
     if finite:
         _check_finite(content["model"], path)
@@ -118,8 +102,8 @@ def _check_finite(state: dict[str, Any], path: object) -> None:
             raise UserError(f"{path} has {quoted(value)} in {name}, expected a tensor")
         if value.numel() > 1 and not value.is_floating_point():  # a single integer may be a counter
             raise UserError(f"{path} has values of {value.dtype} in {name}, expected floating-point numbers")
-        if value.is_floating_point() and not is_finite(value):
-            raise UserError(f"{path} {NOT_FINITE} in {name}: the training that wrote it had diverged")
+        if value.is_floating_point() and not checkpoints.is_finite(value):
+            raise UserError(f"{path} {checkpoints.NOT_FINITE} in {name}: the training that wrote it had diverged")
 
 
 def check_languages(languages: Any, path: object) -> None:
@@ -136,12 +120,8 @@ def check_vocabulary(
 ) -> None:
     """Raises `UserError` for the identity of a checkpoint of another dictionary, or other sub-words or tokenizers.
 
-    Args:
-        identity: that of an opened `Checkpoint`.
-        origin: the checkpoint's file, for messages.
-        dictionary: the run's dictionary.
-        dictionary_file: its file, in the data folder whose sub-words are compared.
-        trained: DATA of the checkpoint's training, for messages; None if it is not known.
+    `origin` is the checkpoint's file and `trained` DATA of its training, if it is known, for messages; `dictionary` is
+    the run's, and `dictionary_file` its file, in the data folder whose sub-words are compared.
     """
     if identity["dictionary"] != dictionary.digest():
         folder = f"data folder {trained}, " if trained else ""
@@ -242,13 +222,13 @@ def found_in(path: str | os.PathLike) -> tuple[Path, Path | None]:
     """
     checkpoint = Path(path)
     if not checkpoint.exists():
-        refuse_hub_name(path)
+        checkpoints.refuse_hub_name(path)
     if checkpoint.is_dir():
-        candidates = (checkpoint / name for name in CHECKPOINTS if (checkpoint / name).is_file())
-        checkpoint = next(candidates, checkpoint)
+        names = checkpoints.CHECKPOINTS
+        checkpoint = next(filter(Path.is_file, map(checkpoint.joinpath, names)), checkpoint)
         if checkpoint.is_dir():
             raise UserError(
-                f"{checkpoint}: expected a folder with {' or '.join(CHECKPOINTS)}, found none of them (`fairseq-xl "
-                "convert` makes one of a published model)"
+                f"{checkpoint}: expected a folder with {' or '.join(names)}, found none of them (`fairseq-xl convert` "
+                "makes one of a published model)"
             )
-    return checkpoint, checkpoint.parent if (checkpoint.parent / DICTIONARY).is_file() else None
+    return checkpoint, checkpoint.parent if (checkpoint.parent / checkpoints.DICTIONARY).is_file() else None

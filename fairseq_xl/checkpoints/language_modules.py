@@ -227,14 +227,8 @@ def _check_replaceable(path: File, module: LanguageModule) -> None:
 def describe(module: LanguageModule) -> dict[str, Any]:
     """Sizes, dictionary and body of a language module."""
     symbols, channels = module.state[TOKENS].shape
-    return {
-        "symbols": symbols,
-        "channels": channels,
-        "positions": module.language_positions,
-        "adapters": module.adapters,
-        "dictionary": module.dictionary,
-        "body": module.body,
-    }
+    sizes = {"symbols": symbols, "channels": channels, "adapters": module.adapters}
+    return sizes | {"positions": module.language_positions, "dictionary": module.dictionary, "body": module.body}
 
 
 def _check(content: Any, path: object) -> LanguageModule:

@@ -9,9 +9,6 @@ are read.
 XLM's decoder input begins with ``</s>``, and only the language embedding identifies the language; our decoder input
 begins with ``[xx]``. So the rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from
 being predicted.
-
-Files are read as plain data. The layouts follow the programs that write them; no released weights have been read so
-far.
 """
 
 import re
@@ -74,11 +71,7 @@ class Published:
 
 
 def read(path: Any, values: bool = True) -> Published | Any:
-    """Reads a published model.
-
-    Args:
-        values: whether the weights are read; if not, they are on the meta device and have only shapes and types, but
-            for an EncoderDecoderModel.
+    """Reads a published model; without `values` its weights are on the meta device, but for an EncoderDecoderModel.
 
     Returns: `Published`, or the content of a file of torch.save that is not a published model.
     Raises `UserError` for a file that cannot be read or needs another one, and for a model that cannot be converted.
@@ -117,12 +110,8 @@ def check_symbols(model: Published, symbols: list[str], origin: object) -> None:
 def with_new_rows(published: Published, model: dict[str, Tensor], languages: list[str]) -> tuple[dict, list[str]]:
     """Adds rows for our languages to a published state dict: their symbols, and missing language embeddings.
 
-    Args:
-        published: the published model; its symbols are the first ones of our dictionary.
-        model: state dict of the new model, which gives the new rows; their output bias is 0.
-        languages: ours in order; their symbols are the last of the dictionary.
-
-    Returns: the state dict, and names of the new rows.
+    The published symbols are the first ones of our dictionary, those of `languages` the last. `model`, the new one's
+    state dict, gives the new rows; their output bias is 0. Returns the state dict, and names of the new rows.
     """
     state, first = dict(published.state), len(published.symbols)
     rows = {name: first + row for row, name in enumerate(published.languages)} if published.has_language_rows else {}

@@ -154,14 +154,10 @@ def merger(scores: dict[str, float]) -> Callable[[str], tuple[list[str], list[st
 
 
 def extend(model: ModelProto, text: list[str], count: int, reserved: Collection[str]) -> ModelProto:
-    """Returns a model with new pieces after the old ones.
+    """Returns a unigram or BPE model with `count` pieces, or as many as the text gives, after those of `model`.
 
-    Args:
-        model: a unigram or BPE model; it stays as it is.
-        count: number of new pieces; fewer if the text does not give more.
-        reserved: symbols that no piece may be.
-
-    Raises `UserError` for another type of model, and if SentencePiece cannot learn from the text.
+    No piece is a symbol of `reserved`. Raises `UserError` for another type of model, and if SentencePiece cannot learn
+    from the text.
     """
     if model.trainer_spec.model_type not in (UNIGRAM, BPE):
         raise UserError("the SentencePiece model is neither unigram nor BPE, so pieces cannot be added to it")

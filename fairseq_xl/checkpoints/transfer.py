@@ -14,17 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_xl.checkpoints import language_modules, published_models, word_vectors
+from fairseq_xl.checkpoints import language_modules, published_models, stacks, word_vectors
 from fairseq_xl.checkpoints.identity import check_encoding, check_vocabulary, open_checkpoint
 from fairseq_xl.checkpoints.parameter_names import OF_LANGUAGES, OF_SYMBOLS, TOKENS
-from fairseq_xl.checkpoints.stacks import (
-    State,
-    copy_common,
-    copy_stack,
-    has_streams,
-    shares_token_embeddings,
-    unused_parameters,
-)
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import language_symbols
 from fairseq_xl.errors import UserError
@@ -33,6 +25,8 @@ from fairseq_xl.io.fingerprints import symbols_digest
 from fairseq_xl.io.options import ABSENT, TRANSFER
 
 logger = logging.getLogger(__name__)
+
+State = stacks.State
 
 #: part of a model that can be transferred -> rank: fields of this rank and of lower ranks are compared
 PARTS = {"embeddings": 0, "encoder": 1, "decoder": 2, "model": 2}
@@ -103,18 +97,18 @@ def transfer_weights(
         state.update(tensors)
         copied[part] = len(tensors)
         taken += tensors.values()
-    return state, Report(pretrained, copied, new, unused_parameters(pretrained.state, taken))
+    return state, Report(pretrained, copied, new, stacks.unused_parameters(pretrained.state, taken))
 
 
 def _copy(pretrained: Pretrained, model: State, part: str, layers: str) -> tuple[State, list[str]]:
     """Returns the tensors of one part by their keys in the model, and the part's keys that the checkpoint lacks."""
     weights, path = pretrained.state, pretrained.path
     if part == "model":
-        return copy_common(model, weights, path)
+        return stacks.copy_common(model, weights, path)
     if part == "decoder":
-        return copy_stack(model, weights, "decoder", path, layers=layers)
+        return stacks.copy_stack(model, weights, "decoder", path, layers=layers)
     if part == "encoder":
-        copied, new = copy_stack(model, weights, "encoder", path)
+        copied, new = stacks.copy_stack(model, weights, "encoder", path)
         # the pooler of a fine-tuning head is that of next-sentence prediction
         sources = {key: f"{POOLER}.{key.rsplit('.', 1)[1]}" for key in model if ".pooler." in key}
         sources |= {key: key for key in model if key.startswith("output.")}
@@ -122,7 +116,7 @@ def _copy(pretrained: Pretrained, model: State, part: str, layers: str) -> tuple
         return copied | head, [*new, *(key for key in sources if ".pooler." in key and key not in head)]
     copied = {}
     for stack in ("encoder", "decoder"):
-        copied |= copy_stack(model, weights, stack, path, only="token_embeddings.table")[0]
+        copied |= stacks.copy_stack(model, weights, stack, path, only="token_embeddings.table")[0]
     return copied, []
 
 
@@ -135,24 +129,22 @@ def initialize(
 ) -> list[Report]:
     """Initializes a new model from checkpoints, and logs the report of each.
 
-    Args:
-        files: {part: a checkpoint, or None to keep the part's random weights}, parts as in `transfer_weights`.
-        layers: as in `transfer_weights`.
-        adapt: changes the weights of a checkpoint before they are copied.
+    `files` is {part: a checkpoint, or None to keep the part's random weights}, parts and `layers` as in
+    `transfer_weights`; `adapt` changes the weights of a checkpoint before they are copied.
 
     Raises `UserError` for checkpoints that do not fit the run, the model or each other.
     """
     paths = {part: path for part, path in files.items() if path}
     state = model.state_dict()
     option = "--share-embeddings" if hasattr(model.cfg, "share_embeddings") else f"--arch {model.cfg._name}"
-    both = {"encoder", "decoder"} <= paths.keys() and shares_token_embeddings(state)
+    both = {"encoder", "decoder"} <= paths.keys() and stacks.shares_token_embeddings(state)
     if both and paths["encoder"] != paths["decoder"]:
         raise UserError(f"{option}: encoder and decoder must be initialized from the same checkpoint")
     most = {path: part for part, path in sorted(paths.items(), key=lambda item: PARTS[item[0]])}
     checkpoints = {path: adapt(read(path, model, most[path], requirements)) for path in dict.fromkeys(paths.values())}
-    if both and not shares_token_embeddings(checkpoints[paths["decoder"]].state):
+    if both and not stacks.shares_token_embeddings(checkpoints[paths["decoder"]].state):
         raise UserError(f"{option}: encoder and decoder of {paths['decoder']} have token embeddings of their own")
-    if "decoder" in paths and has_streams(state) and not has_streams(checkpoints[paths["decoder"]].state):
+    if "decoder" in paths and stacks.has_streams(state) and not stacks.has_streams(checkpoints[paths["decoder"]].state):
         decoder = paths.pop("decoder")
         if "encoder" not in paths:
             raise UserError(f"{decoder} has no decoder with streams: --init-encoder-from takes its encoder")
@@ -170,11 +162,9 @@ def initialize(
 def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretrained:
     """Reads weights for a part of a new model and checks that they mean the same there.
 
-    Args:
-        path: a checkpoint of this package, a published model (`published_models`), or word vectors.
-        model: the new model; it gives the rows that a published model lacks.
-
-    Raises `UserError` for a file that is no model, and for one whose weights mean something else in the new model.
+    `path` is a checkpoint of this package, a published model (`published_models`), or word vectors. `model` gives the
+    rows that a published model lacks. Raises `UserError` for a file that is no model, and for one whose weights mean
+    something else in the new model.
     """
     state, dictionary = model.state_dict(), requirements.dictionary
     if word_vectors.is_word_vectors(path):
@@ -212,7 +202,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         missing = [name for name, value in options.items() if value is None]
         if missing or not declared:
             raise UserError(f"{path} is damaged: it doesn't say its model's {', '.join(missing) or 'config'}")
-        if part in ("decoder", "model") and has_streams(weights) and not has_streams(state):
+        if part in ("decoder", "model") and stacks.has_streams(weights) and not stacks.has_streams(state):
             raise UserError(f"{path} has a decoder with predicting streams: it is for --arch xl_xfnp_* alone")
         _check_fields(path, options | {"framing": identity["framing"]}, declared, model, part, requirements)
         languages = identity["languages"]

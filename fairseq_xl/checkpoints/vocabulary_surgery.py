@@ -5,14 +5,9 @@ master weights get the same rows. In the optimizer's state rows that stay keep t
 
 Shapes: `V` symbols of the dictionary, `L` languages, `C` channels.
 
-`initial_rows` chooses the old rows for each row of a new dictionary:
-
-- A symbol of both dictionaries keeps its row.
-- A new piece gets the mean over the old pieces of its text, without those of unknown characters. Its logit is then the
-  mean of theirs, with any hidden state: it begins no more probable than the most probable of them.
-- A new piece without a known character gets random embeddings, as in a new model, and the mean output bias of all old
-  pieces. If they all began with the mean embedding they would be equal, and learn more slowly.
-- A new language gets the row of a language that is named, or the mean over all old languages.
+`initial_rows` chooses the old rows for each row of a new dictionary (recipes/interchange/README.md). The logit of a new
+piece is then the mean of those of the pieces of its text, with any hidden state. Pieces without a known character get
+random embeddings: if they all began with the mean they would be equal, and learn more slowly.
 
 `cut_subwords` removes pieces that a text lacks from the files of sub-words. A word list of XLM or WordPiece loses its
 unused words. Segmentations stay: XLM's codes merge the same pieces, and WordPiece takes the longest match.
@@ -191,12 +186,8 @@ def change_optimizer(
 ) -> dict[str, Any]:
     """Returns an optimizer's state, a checkpoint's `last_optimizer_state`, with other rows.
 
-    Args:
-        parameters: {name: parameter} of the trained parameters in order, before the change.
-        change_weights, change_moments: functions of a parameter's name and a tensor that give float32 parameters, and
-            moments, their new rows.
-
-    Raises `OtherParameters` if numbers of parameters or shapes differ.
+    `parameters` are the trained ones, {name: parameter} in order, before the change; the two functions change float32
+    parameters and moments. Raises `OtherParameters` if numbers of parameters or shapes differ.
     """
     indices = [index for group in state["param_groups"] for index in group["params"]]
     if len(indices) != len(parameters):
@@ -229,11 +220,8 @@ def initial_rows(
 ) -> Rows:
     """Returns the old rows of each symbol and language of a new dictionary, and logs their numbers.
 
-    Args:
-        segment: function that returns the old pieces of a new piece, without unknown ones.
-        like: old language whose rows new languages get; None: the mean over all.
-
-    Raises `UserError` for a language `like` that the old dictionary lacks.
+    `segment` returns the old pieces of a new piece, without unknown ones. New languages get the rows of the language
+    `like`, by default the mean over all. Raises `UserError` for a language `like` that the old dictionary lacks.
     """
     old_rows = {symbol: row for row, symbol in enumerate(old.symbols)}
     pieces = old.pieces.tolist()
@@ -294,11 +282,7 @@ def used_symbols(texts: list[Path], dictionary: XLDictionary) -> np.ndarray:
 def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.ndarray) -> np.ndarray:
     """Writes the files of the cut sub-words of a data folder to another folder.
 
-    Args:
-        dictionary: the dictionary of `data`.
-        used: (V,) bool, the symbols that the text has.
-
-    Returns: (V,) bool, the symbols that the cut sub-words have.
+    `used`, (V,) bool, are the symbols of the `dictionary` that the text has. Returns those that the cut sub-words have.
     Raises `UserError` as `open_subwords` does, and for a model that lacks a piece of the text.
     """
     kind, subwords = vocabulary_kind(data), open_subwords(data)

@@ -44,12 +44,9 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     The vectors are scaled by a common factor to the mean square of the rows that they replace. A line of a text file is
     a symbol and its numbers, separated by spaces; the first line may hold the size of the table.
 
-    Args:
-        path: the file. Its symbols are the pieces of the binarized text, with U+2581 in front of a word.
-        symbols: the V symbols of the dictionary.
-        table: (V, C)
+    The file's symbols are the pieces of the binarized text, with U+2581 in front of a word. `symbols` are those of the
+    `table` (V, C). Returns the new table (V, C), and the number of replaced rows.
 
-    Returns: the new table (V, C), and the number of replaced rows.
     Raises `UserError` for a missing or malformed file, another number of channels, no common symbol, or zeros only; and
     if no common symbol begins a word although symbols of the dictionary do, as for vectors of words in place of pieces.
     """

@@ -11,31 +11,26 @@ from fairseq_xl.data.store.manifest import first_folder
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import in_range
 
+CHECKPOINT = argument("checkpoint", "checkpoint of an xl_monotrans_* model", metavar="CHECKPOINT")
+MODULE = argument("module", "file to write", metavar="MODULE")
+EMBEDDINGS = (
+    argument("data", "data folder with the dictionary of the embeddings", metavar="DATA"),
+    argument("vectors", "file of `fairseq-xl skipgram` or `fairseq-xl map-embeddings`", metavar="VECTORS"),
+    argument("--std", "their standard deviation (default: --init-std of CHECKPOINT)", in_range(float, "more than 0")),
+)
 #: (subcommand, what it does, arguments)
 SUBCOMMANDS = (
-    ("extract", "write the language module of a checkpoint to a file", ("CHECKPOINT", "MODULE")),
-    (
-        "from-embeddings",
-        "make a language module from embeddings trained without the model",
-        ("CHECKPOINT", "DATA", "VECTORS", "MODULE"),
-    ),
+    ("extract", "write the language module of a checkpoint to a file", ()),
+    ("from-embeddings", "make a language module from embeddings trained without the model", EMBEDDINGS),
 )
-HELP = {
-    "CHECKPOINT": "checkpoint of an xl_monotrans_* model",
-    "MODULE": "file to write",
-    "DATA": "data folder with the dictionary of the embeddings",
-    "VECTORS": "file of `fairseq-xl skipgram` or `fairseq-xl map-embeddings`",
-}
-STD = "scale the embeddings to this standard deviation (default: --init-std of CHECKPOINT)"
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="command", required=True)
-    for name, description, names in SUBCOMMANDS:
+    for name, description, more in SUBCOMMANDS:
         subcommand = subcommands.add_parser(name, help=description, description=description)
-        for word in names:
-            argument(word.lower(), HELP[word], metavar=word)(subcommand)
-    argument("--std", STD, in_range(float, "more than 0"))(subcommands.choices["from-embeddings"])
+        for add in (CHECKPOINT, *more, MODULE):
+            add(subcommand)
 
 
 @command(_subcommands)

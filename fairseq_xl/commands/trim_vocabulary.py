@@ -14,15 +14,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl import register
+from fairseq_xl.checkpoints import vocabulary_surgery
 from fairseq_xl.checkpoints.identity import found_in
-from fairseq_xl.checkpoints.vocabulary_surgery import (
-    Rows,
-    change_vocabulary,
-    cut_subwords,
-    read_checkpoint,
-    texts_of,
-    used_symbols,
-)
 from fairseq_xl.commands import Options, argument, command, several
 from fairseq_xl.data.store.binarized_text import renumber
 from fairseq_xl.data.store.manifest import check_fingerprint, one_folder, read_manifest
@@ -61,9 +54,9 @@ def main(options: Options) -> None:
     dictionary = XLDictionary.load(data / DICTIONARY)
     check_fingerprint(data, DICTIONARY)
     options.checkpoint = str(found_in(options.checkpoint)[0])
-    checkpoint = read_checkpoint(options.checkpoint, dictionary, data / DICTIONARY)
-    texts = texts_of(data)
-    used = used_symbols(texts, dictionary)
+    checkpoint = vocabulary_surgery.read_checkpoint(options.checkpoint, dictionary, data / DICTIONARY)
+    texts = vocabulary_surgery.texts_of(data)
+    used = vocabulary_surgery.used_symbols(texts, dictionary)
     encode: Any = TextEncoder(data, dictionary) if options.keep else None
     for name in options.keep:
         language, _, path = name.rpartition("=")
@@ -74,7 +67,7 @@ def main(options: Options) -> None:
     with new_folder(options.output) as folder:
         is_kept = used | ~dictionary.is_piece
         if manifest or any((data / name).exists() for name in FILES[vocabulary_kind(data)]):
-            is_kept |= cut_subwords(data, folder, dictionary, used)
+            is_kept |= vocabulary_surgery.cut_subwords(data, folder, dictionary, used)
         else:
             logger.warning("%s has no sub-words: only the dictionary is cut", data)
         indices = np.flatnonzero(is_kept)
@@ -82,11 +75,13 @@ def main(options: Options) -> None:
         symbols, counts = ([values[index] for index in regular] for values in (dictionary.symbols, dictionary.count))
         write_dictionary(folder / DICTIONARY, symbols, counts)
         new = XLDictionary.load(folder / DICTIONARY)
-        rows = Rows([[index] for index in indices.tolist()], [[index] for index in range(len(new.languages))])
+        rows = vocabulary_surgery.Rows(
+            [[index] for index in indices.tolist()], [[index] for index in range(len(new.languages))]
+        )
         fingerprints = _write_text(data, texts, is_kept, folder)
         if manifest:
             write_json(folder / MANIFEST, _manifest(manifest, new, folder, fingerprints))
-        changed = change_vocabulary(
+        changed = vocabulary_surgery.change_vocabulary(
             checkpoint, options.checkpoint, dictionary, new, rows, options.output, encoding_of(folder)
         )
         save_checkpoint(changed, folder / CHECKPOINT)

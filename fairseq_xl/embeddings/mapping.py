@@ -124,9 +124,7 @@ def identical(
 ) -> tuple[np.ndarray, ...]:
     """Dictionary of the pieces that two lists share: positions in the first and in the second (N,).
 
-    Args:
-        ignore_case: also pairs `▁Hotel` with `▁hotel`; a piece may then be in several pairs.
-        min_length: minimum number of characters of a piece (without `WORD_START`; in lower case with `ignore_case`).
+    With `ignore_case` a piece may be in several pairs, and characters count in lower case; `WORD_START` does not count.
     """
     folded: Callable[[str], str] = str.casefold if ignore_case else str
     positions = defaultdict(list)
@@ -159,11 +157,9 @@ def learn(
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Learns the orthogonal mapping from source to target.
 
-    Args:
-        source, target: normalized, (V, C) and (W, C), the most frequent pieces first.
-        pairs: the first dictionary: positions in the source and in the target, both (N,).
-
-    Returns: the mapping (C, C), and a report: number of dictionaries, and mean similarity of the last one's pairs.
+    `source` (V, C) and `target` (W, C) are normalized, the most frequent pieces first; `pairs`, the first dictionary,
+    are positions in them, both (N,). Returns the mapping (C, C), and a report: number of dictionaries, and mean
+    similarity of the last one's pairs.
     """
     rng = np.random.default_rng(settings.seed)
     front, goal = source[: settings.most_frequent], target[: settings.most_frequent]

@@ -31,13 +31,10 @@ class Sentences:
 
 
 def train(sentences: Iterable[list[str]], symbols: list[str], options: Any) -> tuple[list[str], np.ndarray]:
-    """Trains embeddings on an iterable of lists of symbols.
+    """Trains embeddings of `symbols`, all pieces of a dictionary, on an iterable of lists of symbols.
 
-    Args:
-        symbols: all pieces of the dictionary, in the order of the result.
-
-    Returns: the V pieces that have embeddings, and the embeddings (V, C). Raises `UserError` without gensim, and if no
-    piece occurs `min_count` times.
+    Returns the V pieces that have embeddings, in this order, and the embeddings (V, C). Raises `UserError` without
+    gensim, and if no piece occurs `min_count` times.
     """
     try:
         from gensim.models import FastText

@@ -18,12 +18,10 @@ ARRAYS = ".npz"
 
 
 class WordEmbeddings:
-    """Maps words to embeddings, from a checkpoint or a file.
+    """Maps words to embeddings, with the dictionary and the sub-words of the folder `data`.
 
-    Args:
-        files: {language: file}; the key None stands for all other languages. A file is a checkpoint, or a .npz of
-            `fairseq-xl skipgram`, `map-embeddings` or `join-embeddings`.
-        data: folder of the dictionary and its sub-words.
+    `files` is {language: file}; the key None stands for all other languages. A file is a checkpoint, or a .npz of
+    `fairseq-xl skipgram`, `map-embeddings` or `join-embeddings`.
     """
 
     def __init__(self, files: dict[str | None, str], data: Any):

@@ -7,6 +7,7 @@ from typing import Any
 import omegaconf
 
 from fairseq_xl.io.configuration import OUTPUTS
+from fairseq_xl.io.options import INITIAL
 
 #: sections of a configuration whose options are settings of the training
 SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "ema")
@@ -27,10 +28,7 @@ OTHER_SETTINGS = {
 }
 #: options without effect on a resumed run, which continues from a state in the checkpoint -> reason
 STORED = dict.fromkeys(("fp16_init_scale", "amp_init_scale"), "no effect: the loss scale is the checkpoint's")
-STORED |= dict.fromkeys(
-    ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from"),
-    "no effect: the weights are the checkpoint's",
-)
+STORED |= dict.fromkeys(INITIAL, "no effect: the weights are the checkpoint's")
 TUPLES = str.maketrans("()", "[]")
 PLATEAU = "reduce_lr_on_plateau"
 

@@ -59,14 +59,9 @@ _COST_OF_A_NUMBER = 100  # as a key that does not follow the one before: at wors
 def load_plain(path: "str | os.PathLike | BinaryIO", mapped: bool = False) -> Any:
     """Reads a file of plain data and tensors written by torch.save; the tensors are on the CPU.
 
-    Args:
-        path: a file name, or a file open for reading in binary mode.
-        mapped: whether tensors stay in the file until they are used, for a file name. Checksums are then not compared:
-            for shapes and types, not for weights.
-
-    Raises:
-        UserError: the file is missing, damaged or of another kind, or it holds anything else, which is not run: torch
-            reads with `weights_only` and the list of `plain_types`.
+    With a name, tensors may stay in the file until they are used (`mapped`): checksums are then not compared. Raises
+    `UserError` for a file that is missing, damaged or of another kind, or holds anything else, which is not run: torch
+    reads with `weights_only` and the list of `plain_types`.
     """
     if not isinstance(path, (str, os.PathLike)):
         return _load_stream(path, str(getattr(path, "name", "the checkpoint")))

@@ -49,10 +49,7 @@ def check_configuration(state: dict, path: object) -> dict:
     Its classes are those of this package or `FAIRSEQ_CRITERIONS`. Its options have the types of their dataclass fields
     and are plain data: no string that omegaconf would resolve, none but literals where fairseq evaluates strings.
     Options unknown to this version are removed, and `OUTPUTS` are None. The number of attention heads, which shapes of
-    weights do not show, is that of the identity.
-
-    Raises:
-        UserError: names the file and the key, what is expected and what was found.
+    weights do not show, is that of the identity. Raises `UserError` with the file and the key.
     """
     if state.get("args") is not None:
         raise _refusal(path, "args", "nothing: the configuration is under 'cfg'", state["args"])

@@ -48,13 +48,9 @@ FORMATS = dict.fromkeys(REMEDIES, 1)
 def replacing(path: File, make_folder: bool = False) -> Iterator[BinaryIO]:
     """Opens a file for binary writing that replaces ``path`` at the end, whole, or not at all.
 
-    Args:
-        path: a local file name; ``path`` + ".tmp" is written beside it. A file or link of that name is removed first,
-            and a link is not followed.
-
-    Raises:
-        UserError: no room on the disk (the content of ``path`` is kept), no such folder, no right to write there, or
-            ``path`` is a folder, a device or the like.
+    ``path`` + ".tmp" is written beside it; a file or link of that name is removed first. Raises `UserError` for no room
+    on the disk (the content of ``path`` is kept), no such folder, no right to write there, or if ``path`` is a folder,
+    a device or the like.
     """
     path = os.fspath(path)
     if os.path.exists(path) and not os.path.isfile(path):

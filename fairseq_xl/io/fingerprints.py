@@ -97,11 +97,9 @@ class Inputs:
         self._origin = ""
 
     def resume(self, stored: Any, origin: str) -> None:
-        """Compares the files with those of a checkpoint, from now on; raises `UserError` for a changed one.
+        """Compares the files with those of the checkpoint `origin`, from now on; raises `UserError` for a changed one.
 
-        Args:
-            stored: `read` of the run that wrote the checkpoint.
-            origin: the checkpoint's file, for messages.
+        `stored` is `read` of the run that wrote the checkpoint.
         """
         for files in stored.values() if isinstance(stored, dict) else [None]:
             values = files.values() if isinstance(files, dict) else [None]

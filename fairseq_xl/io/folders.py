@@ -18,11 +18,9 @@ from fairseq_xl.io.files import NO_PLACE, room_problem, sync
 def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
     """Yields a temporary folder beside ``path`` that becomes ``path`` at the end; after an error it is removed.
 
-    The folders above ``path`` are made where there are none.
-
-    Raises:
-        UserError: ``path`` exists or another process is writing it, there is no room on the disk, or no right to write
-            there. In messages of errors in the block, ``path`` stands in place of the temporary folder.
+    The folders above ``path`` are made where there are none. Raises `UserError` if ``path`` exists or another process
+    is writing it, without room on the disk or the right to write there. In messages of errors in the block, ``path``
+    stands in place of the temporary folder.
     """
     final = Path(path)
     if not final.name or final.exists() or final.is_symlink():

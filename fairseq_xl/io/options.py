@@ -19,6 +19,8 @@ AUTO = "auto"  # --updates-per-epoch: as many as one pass over the data needs
 #: metadata of an option of a model: the first part of a model whose weights mean something else if the option differs,
 #: and the value of the option that describes models without it
 TRANSFER, ABSENT = "transfer", "absent"
+#: options of a run that name the weights that it starts from
+INITIAL = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from")
 UPDATES = 1000  # of an epoch of pre-training, by default
 #: a task of fairseq that evaluates the lines of its data
 EVALUATING_TASK = "speech_unit_modeling"
@@ -65,11 +67,7 @@ def number_of_updates(value: Any) -> Any:
 
 
 def check_literals(options: dict[str, Any]) -> None:
-    """Raises `UserError` for `EVALUATING_TASK`, and for an option of `EVALUATED` whose text is not a literal.
-
-    Args:
-        options: options by name, or sections of them.
-    """
+    """Raises `UserError` for `EVALUATING_TASK`, and for an option, in a section or not, whose text is not a literal."""
     for name, value in options.items():
         if name in ("task", "_name") and value == EVALUATING_TASK:
             raise UserError(f"--task {value} is not supported: it runs lines of its data as Python")

@@ -63,8 +63,7 @@ def any_rank(flags: list[bool]) -> list[bool]:
 def host_group(world: torch.distributed.ProcessGroup) -> torch.distributed.ProcessGroup:
     """The group of all ranks whose collectives reduce tensors on the host; NCCL reduces tensors on GPUs only.
 
-    Args:
-        world: torch's process group, for which the group is made once. The group of an earlier one is forgotten.
+    It is made once for `world`, torch's process group. The group of an earlier one is forgotten.
     """
     group = distributed_utils.get_data_parallel_group()
     if torch.distributed.get_backend(group) == "gloo":

@@ -34,12 +34,7 @@ def slices(count: int, size: int | None = None) -> Iterator[slice]:
 
 
 class GrowingArray:
-    """An array that grows at its end.
-
-    Args:
-        folder: existing folder of the temporary file; None: the array is in memory.
-        row: shape of a row.
-    """
+    """An array of rows of a shape that grows at its end, in a temporary file of a folder, or in memory without one."""
 
     def __init__(self, folder: Path | None, dtype: DTypeLike, *row: int):
         self.folder, self.dtype, self.row = folder, np.dtype(dtype), row
@@ -94,11 +89,7 @@ def records(items: Iterable[tuple], folder: Path | None, dtype: DTypeLike) -> np
 
 
 class LazySequence(Sequence[Item]):
-    """Sequence read on demand: iteration reads a block at a time, and a slice returns a list.
-
-    Args:
-        read: (first, end) -> list of the items from first to end - 1.
-    """
+    """Sequence read on demand by `read`, (first, end) -> list of items: iteration reads a block, a slice is a list."""
 
     def __init__(self, length: int, read: Callable[[int, int], list[Item]]):
         self.length, self.read = length, read
@@ -161,11 +152,8 @@ class GrowingStrings:
 def sorted_records(blocks: Iterable[np.ndarray], dtype: DTypeLike, folder: Path | None) -> Iterator[tuple]:
     """Yields the records of structured arrays as tuples, sorted by their fields in order.
 
-    With a `folder`, runs of at least `RUN_RECORDS` records are sorted in memory and written to a temporary file there;
-    otherwise all records are sorted in memory. Raises `UserError` for a full disk.
-
-    Args:
-        blocks: arrays (b,) of type `dtype`, whose fields are numbers other than NaN.
+    The fields of the `blocks`, arrays (b,), are numbers other than NaN. With a `folder`, runs of at least `RUN_RECORDS`
+    records are sorted in memory and written to a temporary file there. Raises `UserError` for a full disk.
     """
     if folder is None:
         return _tuples(_sorted(np.concatenate([np.empty(0, dtype), *blocks])), MERGE_RECORDS)

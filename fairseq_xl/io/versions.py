@@ -23,9 +23,5 @@ def version(package: str) -> "str | None":
 
 
 def versions() -> dict:
-    """Versions of Python and of the packages that results depend on, for manifests and results.
-
-    Returns:
-        name to version; None for a package that is not installed.
-    """
+    """{name: version} of Python and the packages that results depend on; None for one that is not installed."""
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}

@@ -25,11 +25,7 @@ TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
 
 
 def load(path: str | Path, only_text: bool = False) -> Any:
-    """The content of a file; raises `UserError` that names file and line.
-
-    Args:
-        only_text: whether all values are text, also true, false, null and numbers.
-    """
+    """The content of a file; with `only_text` all values are text. Raises `UserError` that names file and line."""
     try:
         with open(path, "rb") as file:
             content = file.read(bounds.LARGEST_SETTINGS + 1)

@@ -24,12 +24,13 @@ from fairseq_xl.data.vocabulary.special_symbols import MASK
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.flags import split_warmup_share
+from fairseq_xl.io.options import INITIAL
 from fairseq_xl.objectives import OBJECTIVES, build_objectives
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
 from fairseq_xl.objectives.translation import DirectedTranslation
 
 #: options of tasks that name files, which a rehearsal does without
-FILES = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from", "language_module")
+FILES = (*INITIAL, "language_module")
 #: options of tasks that name languages or pairs, separated by commas
 LANGUAGES = ("langs", "train_langs", "eval_langs", "valid_langs", "lang", "source_lang", "target_lang")
 PAIRS = ("pairs", "lang_pairs")

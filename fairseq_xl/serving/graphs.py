@@ -37,12 +37,9 @@ class Graph(nn.Module):
         self.model, self.inputs, self.outputs, self.largest = model, inputs, outputs, largest
 
     def example(self, sizes: dict[str, int], ranges: dict[str, int], generator: torch.Generator) -> list[Tensor]:
-        """Random inputs, with padding on the right in all rows but the first.
+        """Random inputs with padding on the right in all rows but the first.
 
-        Args:
-            sizes: {name of an axis: size}.
-            ranges: {"tokens": V, "languages": number of languages, "pad": id of <pad>}.
-            generator: of the random numbers.
+        `sizes` are {name of an axis: size}, `ranges` {"tokens": V, "languages": their number, "pad": id of <pad>}.
         """
         inputs = {}
         for name, axes in self.inputs.items():

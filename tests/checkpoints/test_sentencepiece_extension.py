@@ -2,17 +2,7 @@
 
 import pytest
 
-from fairseq_xl.checkpoints.sentencepiece_surgery import (
-    BONUS,
-    BPE,
-    Piece,
-    extend,
-    is_known,
-    ordinary_pieces,
-    processor,
-    read_model,
-    verbatim,
-)
+from fairseq_xl.checkpoints import sentencepiece_surgery as surgery
 from fairseq_xl.errors import UserError
 from tests.checkpoints.builders import BYTES, lines, train
 
@@ -28,12 +18,12 @@ def model(request, tmp_path_factory):
     options = KINDS[request.param]
     text, size = lines(OLD, "old"), 60 + 256 * bool(options)
     path = tmp_path_factory.mktemp("models") / "m"
-    return read_model(train(path, text, model_type=request.param.split()[0], vocab_size=size, **options))
+    return surgery.read_model(train(path, text, model_type=request.param.split()[0], vocab_size=size, **options))
 
 
 @pytest.fixture(scope="module")
 def extended(model):
-    return extend(model, lines(NEW, "new"), 40, RESERVED)
+    return surgery.extend(model, lines(NEW, "new"), 40, RESERVED)
 
 
 def added(model, extended):
@@ -45,21 +35,21 @@ def test_as_many_pieces_as_asked_follow_the_old_ones(model, extended):
     new = [each.piece for each in added(model, extended)]
     assert len(new) == len(set(new)) == 40 and extended.trainer_spec.vocab_size == len(extended.pieces)
     assert not set(new) & {each.piece for each in model.pieces}
-    unknown = [piece for piece in new if not is_known(verbatim(model), piece)]
+    unknown = [piece for piece in new if not surgery.is_known(surgery.verbatim(model), piece)]
     assert unknown and {"r", "s", "t", "w"} <= set("".join(new))
 
 
 def test_new_text_is_shorter_and_known(model, extended):
     text = lines(NEW, "more")
-    old, new = processor(model), processor(extended)
+    old, new = surgery.processor(model), surgery.processor(extended)
     assert sum(map(len, new.encode(text))) < 0.7 * sum(map(len, old.encode(text)))
     assert not any(new.unk_id() in row for row in new.encode(text))
-    if not any(each.type == Piece.BYTE for each in model.pieces):
+    if not any(each.type == surgery.Piece.BYTE for each in model.pieces):
         assert any(old.unk_id() in row for row in old.encode(text))
 
 
 def test_each_new_piece_is_the_segmentation_of_its_text(model, extended):
-    encode = verbatim(extended)
+    encode = surgery.verbatim(extended)
     for each in added(model, extended):
         assert encode.encode(each.piece, out_type=str) == [each.piece]
 
@@ -67,7 +57,7 @@ def test_each_new_piece_is_the_segmentation_of_its_text(model, extended):
 def test_old_text_keeps_its_pieces_but_for_new_ones_in_whole_runs_of_them(model, extended):
     """A new piece replaces old pieces between two ends of old pieces, so no end is new."""
     text = lines(OLD, "kept")
-    one, other = (processor(each).encode(text, out_type=str) for each in (model, extended))
+    one, other = (surgery.processor(each).encode(text, out_type=str) for each in (model, extended))
     new, changed = {each.piece for each in added(model, extended)}, 0
     for before, after in zip(one, other):
         assert "".join(before) == "".join(after)
@@ -80,36 +70,38 @@ def test_old_text_keeps_its_pieces_but_for_new_ones_in_whole_runs_of_them(model,
 
 
 def test_scores_by_hand(model, extended):
-    encode, scores = verbatim(model), {each.piece: each.score for each in model.pieces}
-    least = min(each.score for each in model.pieces if each.type == Piece.NORMAL)
+    encode, scores = surgery.verbatim(model), {each.piece: each.score for each in model.pieces}
+    least = min(each.score for each in model.pieces if each.type == surgery.Piece.NORMAL)
     new = added(model, extended)
-    if model.trainer_spec.model_type == BPE:
+    if model.trainer_spec.model_type == surgery.BPE:
         assert [each.score for each in new] == [least - place for place in range(1, 41)]
         return
-    known = [each for each in new if is_known(encode, each.piece)]
+    known = [each for each in new if surgery.is_known(encode, each.piece)]
     for each in known:
         parts = encode.encode(each.piece, out_type=str)
-        expected = sum(scores[part] for part in parts) + BONUS * (len(parts) - 1)
+        expected = sum(scores[part] for part in parts) + surgery.BONUS * (len(parts) - 1)
         assert each.score == pytest.approx(expected, rel=1e-6) and len(parts) > 1
     assert all(least <= each.score < 0 for each in new if each not in known)
 
 
 def test_characters_unknown_to_the_old_model_come_first(model):
-    made = extend(model, lines(GREEK, "greek"), 20, RESERVED)
+    made = surgery.extend(model, lines(GREEK, "greek"), 20, RESERVED)
     new = [each.piece for each in added(model, made)]
     assert set(new[:8]) == set("αβγδεζηθ")
-    one, other = (processor(each).encode(lines(OLD, "kept"), out_type=str) for each in (model, made))
+    one, other = (surgery.processor(each).encode(lines(OLD, "kept"), out_type=str) for each in (model, made))
     assert one == other  # nothing of the new text occurs in it
 
 
 def test_text_with_few_pieces_gives_fewer(model):
-    made = extend(model, ["xy xy", "xy"], 500, RESERVED)
+    made = surgery.extend(model, ["xy xy", "xy"], 500, RESERVED)
     assert 2 <= len(added(model, made)) < 20
 
 
 def test_no_piece_is_a_reserved_symbol(model):
     text, words = ["xyx xyxz xy"] * 20, {"xy", "▁xy"}
-    with_it, without = (set(ordinary_pieces(extend(model, text, 30, names))) for names in (set(), words))
+    with_it, without = (
+        set(surgery.ordinary_pieces(surgery.extend(model, text, 30, names))) for names in (set(), words)
+    )
     assert words & with_it and not words & without
 
 
@@ -117,6 +109,6 @@ def test_no_piece_is_a_reserved_symbol(model):
 def test_another_type_of_model_is_refused(tmp_path, kind):
     text = lines(OLD, "old")
     size = 12 if kind == "char" else 40
-    model = read_model(train(tmp_path / "m", text, model_type=kind, vocab_size=size))
+    model = surgery.read_model(train(tmp_path / "m", text, model_type=kind, vocab_size=size))
     with pytest.raises(UserError, match="is neither unigram nor BPE, so pieces cannot be added to it"):
-        extend(model, text, 5, RESERVED)
+        surgery.extend(model, text, 5, RESERVED)

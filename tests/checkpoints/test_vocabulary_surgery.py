@@ -3,15 +3,7 @@
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.vocabulary_surgery import (
-    OtherParameters,
-    Rows,
-    change_optimizer,
-    change_vocabulary,
-    initial_rows,
-    mean_rows,
-    trained_names,
-)
+from fairseq_xl.checkpoints import vocabulary_surgery as surgery
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_dictionary
@@ -29,7 +21,7 @@ def dictionaries(tmp_path):
     return XLDictionary.load(old), XLDictionary.load(new)
 
 
-ROWS = Rows([[0], [1], [2], [3], [4, 5], [6], [7], [8], [7, 8]], [[0], [1], [0, 1]])
+ROWS = surgery.Rows([[0], [1], [2], [3], [4, 5], [6], [7], [8], [7, 8]], [[0], [1], [0, 1]])
 TABLE = torch.arange(18.0).view(9, 2)
 
 
@@ -83,7 +75,7 @@ def check_moments(found, factor):
 
 def test_all_states_get_the_new_rows(dictionaries):
     before = checkpoint()
-    found = change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {"a": 1})
+    found = surgery.change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {"a": 1})
     check(found["model"], 1)
     check(found["extra_state"]["ema"], 2)
     optimizer = found["last_optimizer_state"]
@@ -102,12 +94,12 @@ def test_means_are_computed_in_32_bits():
     """In 16 bits a sum of ones stops at 256, and the mean would be 0.85."""
     table = torch.ones(301, 1, dtype=torch.bfloat16)
     table[0] = 2
-    assert mean_rows(table, [list(range(301)), [0]]).tolist() == [[1.0], [2.0]]
+    assert surgery.mean_rows(table, [list(range(301)), [0]]).tolist() == [[1.0], [2.0]]
 
 
 def test_random_embeddings(dictionaries):
     """All copies of the table get the same numbers, with the standard deviation of the model's initial weights."""
-    rows = Rows([[0], [1], [2], [3], *([[4, 5]] * 400)], ROWS.languages, random=range(4, 404), std=0.5)
+    rows = surgery.Rows([[0], [1], [2], [3], *([[4, 5]] * 400)], ROWS.languages, random=range(4, 404), std=0.5)
     table = torch.ones(9, 50)
     found = rows.weights(TOKENS, table)
     assert torch.equal(found[:4], table[:4]) and found[4:].std().item() == pytest.approx(0.5, rel=0.02)
@@ -117,14 +109,14 @@ def test_random_embeddings(dictionaries):
     assert not rows.moments(TOKENS, table)[4:].any()
     before = checkpoint()
     before["cfg"]["model"]["init_std"] = 0.0
-    drawn = Rows(ROWS.symbols, ROWS.languages, random=[5])
-    found = change_vocabulary(before, "c.pt", *dictionaries, drawn, "new", {})["model"]
+    drawn = surgery.Rows(ROWS.symbols, ROWS.languages, random=[5])
+    found = surgery.change_vocabulary(before, "c.pt", *dictionaries, drawn, "new", {})["model"]
     assert found[TOKENS][5].tolist() == [0, 0] and found[TOKENS][6].tolist() == [14, 15]
 
 
 def test_one_row_is_copied_bit_for_bit():
     table = torch.tensor([[0.1, float("-inf")], [1e-45, -0.0]])
-    found = mean_rows(table, [[1], [0], [1]])
+    found = surgery.mean_rows(table, [[1], [0], [1]])
     assert torch.equal(found, table[[1, 0, 1]]) and torch.equal(found.signbit(), table[[1, 0, 1]].signbit())
 
 
@@ -137,10 +129,10 @@ def test_an_optimizer_of_other_parameters_is_left_out(dictionaries, caplog):
         before = checkpoint()
         change(before["last_optimizer_state"])
         caplog.clear()
-        assert change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})["last_optimizer_state"] is None
+        assert surgery.change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})["last_optimizer_state"] is None
         assert caplog.messages[0].startswith("c.pt: the optimizer's state is left out: ")
-        with pytest.raises(OtherParameters, match=message):
-            change_optimizer(before["last_optimizer_state"], state(), ROWS.weights, ROWS.moments)
+        with pytest.raises(surgery.OtherParameters, match=message):
+            surgery.change_optimizer(before["last_optimizer_state"], state(), ROWS.weights, ROWS.moments)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +146,7 @@ def test_an_optimizer_of_other_parameters_is_left_out(dictionaries, caplog):
     ],
 )
 def test_trained_parameters(options, names):
-    assert trained_names(state(), {"task": options, "model": {"language_positions": False}}) == names
+    assert surgery.trained_names(state(), {"task": options, "model": {"language_positions": False}}) == names
 
 
 def test_damaged_tables(dictionaries):
@@ -162,10 +154,10 @@ def test_damaged_tables(dictionaries):
         before = checkpoint()
         before["model"][name] = before["model"][name][:-1]
         with pytest.raises(UserError, match=f"c.pt is damaged: {name} .*{message}"):
-            change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})
+            surgery.change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})
     before = checkpoint() | {"model": {NORM: torch.ones(2)}}
     with pytest.raises(UserError, match="c.pt has no token embeddings"):
-        change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})
+        surgery.change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})
 
 
 def load(path, pieces, languages):
@@ -184,7 +176,7 @@ def segment(piece):
 
 
 def rows_of(tmp_path, old, pieces, languages, **more):
-    return initial_rows(old, load(tmp_path / "new.txt", pieces, languages), segment, **more)
+    return surgery.initial_rows(old, load(tmp_path / "new.txt", pieces, languages), segment, **more)
 
 
 def test_rows(tmp_path, old, caplog):

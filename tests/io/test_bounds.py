@@ -68,6 +68,8 @@ def test_numbers_of_json_are_finite(number):
 
 
 def test_text_of_settings_is_unicode(tmp_path):
+    with pytest.raises(UserError, match="config.json cannot be read: No such file"):
+        json_object(tmp_path / "config.json")
     (tmp_path / "config.json").write_text(r'{"a": ["\ud83d\ude00"]}')
     assert json_object(tmp_path / "config.json") == {"a": ["\U0001f600"]}
     (tmp_path / "config.json").write_text(r'{"a": ["\ud83d"]}')

@@ -59,38 +59,6 @@ def test_meaning(tmp_path):
             "unknown key 'bitexts'; valid keys: languages, vocabulary, tokenizer, clean, monolingual, bitext",
         ),
         ("valid: v.en", "dev: v.en", "monolingual en: unknown key 'dev'; valid keys: train, valid, test"),
-        (
-            "bitext:",
-            "vocabulary: {sise: 3}\nbitext:",
-            "valid keys: model, size, alpha, sentences, coverage, normalization, sentencepiece, xlm, wordpiece",
-        ),
-        ("bitext:", "vocabulary: {size: big}\nbitext:", "vocabulary: size must be of type int, found 'big'"),
-        ("bitext:", "vocabulary: {model: wordpiece}\nbitext:", "model must be unigram or bpe, found 'wordpiece'"),
-        ("bitext:", "vocabulary: {alpha: -1}\nbitext:", "alpha must be from 0 to 1, found -1.0"),
-        ("bitext:", "vocabulary: {alpha: inf}\nbitext:", "alpha must be from 0 to 1, found inf"),
-        ("bitext:", "vocabulary: {alpha: nan}\nbitext:", "alpha must be from 0 to 1, found nan"),
-        (
-            "bitext:",
-            "vocabulary: {size: 99999999}\nbitext:",
-            "size must be more than 0 and below 2000000, found 99999999",
-        ),
-        ("bitext:", "vocabulary: {coverage: 0}\nbitext:", "coverage must be more than 0 and at most 1, found 0.0"),
-        ("bitext:", "vocabulary: {coverage: nan}\nbitext:", "coverage must be more than 0 and at most 1, found nan"),
-        (
-            "bitext:",
-            "vocabulary: {normalization: none}\nbitext:",
-            "normalization must be nmt_nfkc or nfkc or nmt_nfkc_cf or nfkc_cf or identity, found 'none'",
-        ),
-        (
-            "bitext:",
-            "vocabulary: {sentencepiece: m, model: bpe, size: 9}\nbitext:",
-            "vocabulary: sentencepiece names an existing model; leave out model, size",
-        ),
-        (
-            "bitext:",
-            "vocabulary: {sentencepiece: }\nbitext:",
-            "vocabulary: sentencepiece must name the file of a model",
-        ),
         ("en-de:", "en-fr:", "bitext en-fr: 'fr' is not one of the languages; valid: en, de, no"),
         ("en-de:", "en:", "bitext: 'en' is not a pair of two different languages"),
         ("  no:", "  fr:", "monolingual fr: not one of the languages; valid: en, de, no"),
@@ -106,6 +74,29 @@ def test_meaning(tmp_path):
 def test_problems(tmp_path, old, new, expected):
     assert old in GOOD
     found = problems(tmp_path, GOOD.replace(old, new, 1))
+    assert any(expected in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        (
+            "sise: 3",
+            "valid keys: model, size, alpha, sentences, coverage, normalization, sentencepiece, xlm, wordpiece",
+        ),
+        ("size: big", "vocabulary: size must be of type int, found 'big'"),
+        ("model: wordpiece", "model must be unigram or bpe, found 'wordpiece'"),
+        ("alpha: -1", "alpha must be from 0 to 1, found -1.0"),
+        ("alpha: nan", "alpha must be from 0 to 1, found nan"),
+        ("size: 99999999", "size must be more than 0 and below 2000000, found 99999999"),
+        ("coverage: 0", "coverage must be more than 0 and at most 1, found 0.0"),
+        ("normalization: none", "normalization must be nmt_nfkc or nfkc or nmt_nfkc_cf or nfkc_cf or identity, found"),
+        ("sentencepiece: m, model: bpe, size: 9", "sentencepiece names an existing model; leave out model, size"),
+        ("sentencepiece: ", "vocabulary: sentencepiece must name the file of a model"),
+    ],
+)
+def test_problems_of_a_vocabulary(tmp_path, options, expected):
+    found = problems(tmp_path, f"{GOOD}vocabulary: {{{options}}}\n")
     assert any(expected in problem for problem in found), found
 
 

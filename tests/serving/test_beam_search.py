@@ -72,9 +72,7 @@ def test_folders_that_are_damaged_or_of_another_kind(translator, tmp_path):
     whole = (folder / "decoder.onnx").read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"not a model"):
         (folder / "decoder.onnx").write_bytes(content)
-        with pytest.raises(
-            UserError, match="decoder.onnx is not an ONNX file that onnxruntime reads, or it is damaged"
-        ):
+        with pytest.raises(UserError, match="decoder.onnx is not an ONNX file that onnxruntime reads"):
             Exported(folder)
     (folder / "decoder.onnx").write_bytes(whole)
     description = json.loads((folder / "model.json").read_text())

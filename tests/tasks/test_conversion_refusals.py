@@ -125,8 +125,9 @@ def test_sentence_transformers_has_the_embeddings_of_a_layer(original, data_bin,
     kind = ("--to", "sentence-transformers", "--layer", 1, "--pooling", pooling)
     run(tmp_path / "ours", tmp_path / "sentences", *kind)
     expected = fairseq_xl.load(tmp_path / "ours").encode(SENTENCES, lang="de", layer=1, pooling=pooling)
-    found = SentenceTransformer(str(tmp_path / "sentences"), device="cpu").encode(SENTENCES)
-    assert found.shape == expected.shape
+    model = SentenceTransformer(str(tmp_path / "sentences"), device="cpu")
+    found = model.encode(SENTENCES)
+    assert found.shape == expected.shape and model.max_seq_length == model.tokenizer.model_max_length
     assert abs(found - expected).max() < 1e-5
     with pytest.raises(UserError, match="--layer 3: expected 1 to 2, the layers of .*checkpoint.pt"):
         run(tmp_path / "ours", tmp_path / "deeper", "--to", "sentence-transformers", "--layer", 3)

@@ -38,11 +38,9 @@ def import_subwords(
 ) -> None:
     """Copies the sub-words of a published model into a folder, under the names of a data folder, with a manifest.
 
-    If the model has none, a warning is logged, and the manifest has only their kind.
-
-    Args:
-        codes: a folder with XLM's codes and vocab, which its .pth files lack.
-        cased: whether XLM's text keeps case and accents; None: as its tokenizer_config.json says, or else not.
+    If the model has none, a warning is logged, and the manifest has only their kind. `codes` is a folder with XLM's
+    codes and vocab, which its .pth files lack. XLM's text keeps case and accents if it is `cased`, or by default if its
+    tokenizer_config.json says so.
 
     Raises `UserError` for files that cannot be used, and for `codes` of another model than XLM or without the files.
     """

@@ -50,13 +50,9 @@ XLM_MASK = "<special1>"
 
 
 def read_symbols(file: Path, languages: Sequence[str] = ()) -> list[str]:
-    """Symbols by row.
+    """Symbols by row; raises `UserError` for a damaged file.
 
-    Args:
-        languages: language codes of the model, which SentencePiece's and fairseq's files lack: `MBART_LANGUAGES`,
-            `MBART50_LANGUAGES`, or none. In the other files they have rows of their own.
-
-    Raises `UserError` for a damaged file.
+    SentencePiece's and fairseq's files lack the codes of `languages`: `MBART_LANGUAGES`, `MBART50_LANGUAGES`, or none.
     """
     symbols = (_READERS.get(file.name) or _READERS[file.suffix])(file)
     if file.suffix == ".model" or file.name == "dict.txt":

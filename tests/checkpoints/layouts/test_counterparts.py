@@ -209,14 +209,6 @@ def test_encoder_decoders(make, tmp_path, dictionary, kind):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_16_bits_are_those_of_the_checkpoint(make, tmp_path):
-    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R))
-    theirs = loaded(own, tmp_path / "out", "AutoModelForMaskedLM", dtype="float16")
-    ours, name = own.state["encoder.layers.1.ffn.up.weight"], "roberta.encoder.layer.1.intermediate.dense.weight"
-    assert theirs.state_dict()[name].dtype == torch.float16
-    assert torch.equal(theirs.state_dict()[name], ours.half())
-
-
 @torch.no_grad()
 def test_a_causal_language_model_stays_causal(make, tmp_path):
     model, own = make(XLEncoderModel, EncoderConfig(**XLM | dict(language_embeddings="none")), is_causal=True)
@@ -300,9 +292,7 @@ REFUSED = {
 def test_what_has_no_counterpart_is_refused_with_the_reason(make, kind):
     model_class, config, reason = REFUSED[kind]
     _, own = make(model_class, config)
-    with pytest.raises(
-        UserError, match=f"model.pt has no counterpart in transformers, which has no model with .*{reason}"
-    ):
+    with pytest.raises(UserError, match=f"^model.pt has no counterpart in transformers, .* no model with .*{reason}"):
         counterpart(own)
 
 
@@ -324,14 +314,10 @@ with torch.no_grad():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", ["XLM-R", "MonoTrans"])
-def test_fairseq_without_this_package_reads_our_roberta(make, tmp_path, kind):
-    form = XLM_R | dict(layer_norm_eps=1e-5)
-    if kind == "XLM-R":
-        model, own = make(XLEncoderModel, EncoderConfig(**form))
-    else:  # the first token has no position
-        cfg = MonoTransConfig(**form, segment_embeddings="none", language_positions=True)
-        model, own = make(XLMonoTransModel, cfg)
+def test_fairseq_without_this_package_reads_our_roberta(make, tmp_path):
+    """The first token has no position."""
+    form = XLM_R | dict(layer_norm_eps=1e-5, segment_embeddings="none", language_positions=True)
+    model, own = make(XLMonoTransModel, MonoTransConfig(**form))
     with new_folder(tmp_path / "out") as folder:
         write_fairseq(folder, own, "float32", None)
     torch.save(TOKENS, tmp_path / "tokens")
@@ -355,22 +341,6 @@ def test_export_to_fairseq_refuses_other_forms(make, tmp_path, form, reason):
     _, own = make(kinds[0], kinds[1](**form))
     with pytest.raises(UserError, match=f"model.pt cannot be exported as fairseq's RobertaModel: {reason}"):
         write_fairseq(tmp_path, own, "float32", None)
-
-
-@pytest.mark.parametrize("kind", ["XLM's form", "XLM's form, two tables", "XLM-R's form"])
-def test_pairs_of_encoder_and_decoder_come_back_bit_equal(make, kind):
-    form, _ = SEQ2SEQS[kind]
-    _, own = make(XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ | form))
-    found = counterpart(own)
-    state = found.layout.to_ours(found.weights, found.config)
-    options = found.layout.options(found.config, state)
-    assert state.keys() == own.state.keys()
-    rows = {"encoder.embeddings.positions.weight", "decoder.embeddings.positions.weight"}
-    for name, value in own.state.items():
-        first = own.options["position_offset"] if name in rows else 0
-        assert torch.equal(state[name][options["position_offset"] if first else 0 :][: len(value)], value[first:]), name
-    for name in ("heads", "embed_dim", "ffn_dim", "activation", "layer_norm_eps", "output_form", "share_embeddings"):
-        assert options[name] == own.options[name], name
 
 
 def test_pairs_of_other_models_are_refused(make):

@@ -170,9 +170,7 @@ def test_a_tokenizer_in_front_is_named(data_folder, tmp_path, caplog, language, 
 def test_models_that_cannot_be_expressed(data_folder, tmp_path, change, message):
     model = ModelProto.FromString((data_folder() / "sentencepiece.model").read_bytes())
     model.MergeFrom(ModelProto(**change))
-    with pytest.raises(
-        UserError, match=f"sentencepiece.model cannot be expressed as a transformers tokenizer: {message}"
-    ):
+    with pytest.raises(UserError, match=f"piece.model cannot be expressed as a transformers tokenizer: {message}"):
         written(write_data(tmp_path / "data", model.SerializeToString()), tmp_path / "out")
 
 

@@ -269,9 +269,7 @@ ENTITY = '<!DOCTYPE tmx [<!ENTITY x SYSTEM "{}">]><tmx><tu><tuv xml:lang="en"><s
     ids=["short", "changed", "no gzip", "no XML", "two roots", "no UTF-8", "external entity", "empty"],
 )
 def test_a_damaged_translation_memory_is_one_sentence(content, tmp_path):
-    with pytest.raises(
-        UserError, match=r"setimes-v2.en-ro.tmx.gz is damaged \(.*\): remove it and run the same command"
-    ):
+    with pytest.raises(UserError, match=r"setimes-v2.en-ro.tmx.gz is damaged \(.*\): remove it and run"):
         written(content, tmp_path)
     assert not (tmp_path / "en").exists()
 

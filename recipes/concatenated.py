@@ -12,9 +12,10 @@ from pathlib import Path
 
 import yaml
 
-from fairseq_xl.errors import in_range, language_codes
-from fairseq_xl.io import bounds, error_reporting
+from fairseq_xl.errors import language_codes
+from fairseq_xl.io import error_reporting
 from fairseq_xl.io.files import replacing
+from recipes.corpus import VOCABULARY
 
 CODE = "mul"  # several languages (ISO 639-2)
 
@@ -24,12 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="the corpus folder")
     parser.add_argument("description", help="YAML file to write")
     parser.add_argument("--langs", required=True, help="languages, separated by commas")
-    parser.add_argument(
-        "--vocabulary",
-        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
-        default=8000,
-        help="number of pieces (default: 8000)",
-    )
+    parser.add_argument("--vocabulary", **VOCABULARY)
     error_reporting.install()
     options = parser.parse_args(arguments)
     folder, languages = options.folder.resolve(), language_codes("--langs", options.langs)

@@ -25,6 +25,11 @@ from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
+#: of the argument --vocabulary
+VOCABULARY: dict[str, Any] = {
+    "action": in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
+    **{"default": 8000, "help": "number of pieces (default: 8000)"},
+}
 MADE = (CORPORA / "lohelp", CORPORA / "sample")
 
 
@@ -136,12 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="YAML file to write, of all languages or these",
     )
     parser.add_argument("--langs", default="en", help="languages, separated by commas")
-    parser.add_argument(
-        "--vocabulary",
-        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
-        default=8000,
-        help="number of pieces (default: 8000)",
-    )
+    parser.add_argument("--vocabulary", **VOCABULARY)
     parser.add_argument("--monolingual", action="store_true", help="without sentence pairs")
     parser.add_argument(
         "--zero-shot", metavar="PAIR,PAIR", help="pairs to make test sets of, without the first language"

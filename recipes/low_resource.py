@@ -13,10 +13,10 @@ from pathlib import Path
 import yaml
 
 from fairseq_xl.errors import UserError, in_range, language_codes
-from fairseq_xl.io import bounds, error_reporting
+from fairseq_xl.io import error_reporting
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
-from recipes.corpus import description, make
+from recipes.corpus import VOCABULARY, description, make
 from recipes.unpaired import pages, write
 
 
@@ -28,12 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--share", action=in_range(float, "more than 0"), default=0.1, help="share of its pages (default: 0.1)"
     )
-    parser.add_argument(
-        "--vocabulary",
-        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
-        default=8000,
-        help="number of pieces (default: 8000)",
-    )
+    parser.add_argument("--vocabulary", **VOCABULARY)
     error_reporting.install()
     options = parser.parse_args(arguments)
     folder, output, codes = options.folder.resolve(), options.output.resolve(), language_codes("--langs", options.langs)

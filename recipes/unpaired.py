@@ -16,12 +16,12 @@ from pathlib import Path
 import yaml
 
 from fairseq_xl.errors import UserError, in_range, language_codes
-from fairseq_xl.io import bounds, error_reporting
+from fairseq_xl.io import error_reporting
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
-from recipes.corpus import make
+from recipes.corpus import VOCABULARY, make
 
 
 def pages(path: Path) -> list[list[str]]:
@@ -62,12 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="the corpus folder, as recipes/lohelp/README.md describes it")
     parser.add_argument("output", type=Path, help="folder to write to")
     parser.add_argument("--langs", default="en,de", help="two languages, separated by a comma (default: en,de)")
-    parser.add_argument(
-        "--vocabulary",
-        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
-        default=8000,
-        help="number of pieces (default: 8000)",
-    )
+    parser.add_argument("--vocabulary", **VOCABULARY)
     parser.add_argument(
         "--parallel",
         action=in_range(float, "0 or more"),

@@ -9,7 +9,6 @@ import hashlib
 import itertools
 import math
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -165,13 +164,7 @@ def mine_distinct(
 
 
 def distinct(texts: Sequence[str], folder: Path | None = None) -> Distinct:
-    """The distinct texts among texts (n,). With a `folder`, texts with the same 128-bit hash are the same."""
-    if folder is None:
-        indices: dict[str, int] = {}
-        for index, text in enumerate(texts):
-            indices.setdefault(text, index)
-        counts = Counter(texts)  # in the order of `indices`
-        return Distinct(np.fromiter(indices.values(), np.int64), np.fromiter(counts.values(), np.int64) == 1)
+    """The distinct texts among texts (n,): those with the same 128-bit hash are the same."""
     is_first, is_unique = full(folder, bool, 0, len(texts)), full(folder, bool, 0, len(texts))
     latest, first_copy = None, -1  # the last text and its first copy
     for high, low, index in sorted_records(_hashes(texts), HASH_DTYPE, folder):

@@ -10,6 +10,7 @@ from tests.commands import (
     MAX_POSITIONS,
     OPTIMIZATION,
     SIZE,
+    evaluated,
     labeled,
     run_eval_lm,
 )
@@ -203,10 +204,4 @@ def validation_losses(output):
 
 
 def eval_lm(data, checkpoint, *more):
-    return run_eval_lm(
-        [
-            data,
-            *cli(task="xl_pretraining", path=checkpoint, gen_subset="valid", user_dir="fairseq_xl", max_tokens=256),
-            *more,
-        ]
-    )
+    return run_eval_lm(evaluated(data, "pretraining", checkpoint, *more, gen_subset="valid", max_tokens=256))

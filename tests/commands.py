@@ -258,45 +258,27 @@ def unlabelled(model_class=None):
     )
 
 
+def training(data, save_dir, more, task, arch, criterion=None, **options):
+    """A command line of fairseq-train: a model of 16 channels."""
+    chosen = cli(task=f"xl_{task}", criterion=f"xl_{criterion or task}", arch=arch, **options)
+    return [data, *chosen, *SIZE, *cli(max_tokens=256, save_dir=save_dir), *OPTIMIZATION, *more]
+
+
+BOTH_SIDES = dict(encoder_layers=1, decoder_layers=1)
+
+
 def pretraining(data, save_dir, *more, objectives="mlm,tlm"):
     """A command line of fairseq-train: one layer of 16 channels."""
     settings = " ".join([f"{name}.length=32" for name in objectives.split(",")] + ["paraphrase.negatives=random"])
-    return [
-        data,
-        *cli(
-            task="xl_pretraining",
-            objectives=objectives,
-            objective_options=settings,
-            criterion="xl_pretraining",
-            arch="xl_xlm_tiny",
-            layers=1,
-        ),
-        *SIZE,
-        *cli(max_tokens=256, save_dir=save_dir),
-        *OPTIMIZATION,
-        *more,
-    ]
+    chosen = dict(objectives=objectives, objective_options=settings)
+    return training(data, save_dir, more, "pretraining", "xl_xlm_tiny", layers=1, **chosen)
 
 
 def denoising(data, save_dir, *more, objectives="xdae"):
     """A command line of fairseq-train: one layer of 16 channels a side."""
     settings = " ".join(f"{name}.length=32" for name in objectives.split(","))
-    return [
-        data,
-        *cli(
-            task="xl_pretraining",
-            objectives=objectives,
-            objective_options=settings,
-            criterion="xl_pretraining",
-            arch="xl_xdae_tiny",
-            encoder_layers=1,
-            decoder_layers=1,
-        ),
-        *SIZE,
-        *cli(max_tokens=256, save_dir=save_dir),
-        *OPTIMIZATION,
-        *more,
-    ]
+    chosen = dict(objectives=objectives, objective_options=settings)
+    return training(data, save_dir, more, "pretraining", "xl_xdae_tiny", **BOTH_SIDES, **chosen)
 
 
 UNSUPERVISED = (
@@ -307,66 +289,31 @@ UNSUPERVISED = (
 
 def unsupervised(data, save_dir, *more):
     """A command line of fairseq-train: unsupervised translation, one layer of 16 channels a side."""
-    return [
-        data,
-        *cli(
-            task="xl_unsupervised_translation",
-            objective_options=UNSUPERVISED,
-            criterion="xl_pretraining",
-            arch="xl_unmt_tiny",
-            encoder_layers=1,
-            decoder_layers=1,
-        ),
-        *SIZE,
-        *cli(max_tokens=256, save_dir=save_dir),
-        *OPTIMIZATION,
-        *more,
-    ]
+    chosen = dict(criterion="pretraining", objective_options=UNSUPERVISED)
+    return training(data, save_dir, more, "unsupervised_translation", "xl_unmt_tiny", **BOTH_SIDES, **chosen)
+
+
+def evaluated(data, task, path, *more, **options):
+    """A command line of fairseq-validate, -generate or -interactive with a checkpoint of the task xl_{task}."""
+    return [data, *cli(task=f"xl_{task}", path=path, user_dir="fairseq_xl", **options), *more]
 
 
 def validation(data, checkpoint):
     """A command line of fairseq-validate: the validation text of a pre-training."""
-    return [
-        data,
-        *cli(task="xl_pretraining", path=checkpoint, max_tokens=256, valid_subset="valid", user_dir="fairseq_xl"),
-    ]
+    return evaluated(data, "pretraining", checkpoint, max_tokens=256, valid_subset="valid")
 
 
 def dan(data, save_dir, *more):
     """A command line of fairseq-train: the deep averaging network for mining, 16 channels."""
-    return [
-        data,
-        *cli(
-            task="xl_pretraining",
-            objectives="paraphrase_similarity",
-            objective_options="paraphrase_similarity.length=32 paraphrase_similarity.batch_sentences=16",
-            criterion="xl_pretraining",
-            arch="xl_dan",
-            embed_dim=16,
-            max_tokens=1024,
-            save_dir=save_dir,
-        ),
-        *OPTIMIZATION,
-        *more,
-    ]
+    settings = "paraphrase_similarity.length=32 paraphrase_similarity.batch_sentences=16"
+    chosen = cli(task="xl_pretraining", objectives="paraphrase_similarity", objective_options=settings)
+    size = cli(criterion="xl_pretraining", arch="xl_dan", embed_dim=16, max_tokens=1024, save_dir=save_dir)
+    return [data, *chosen, *size, *OPTIMIZATION, *more]
 
 
 def translation(data, save_dir, *more):
     """A command line of fairseq-train: one layer of 16 channels a side; name the direction in `more`."""
-    return [
-        data,
-        *cli(
-            task="xl_translation",
-            criterion="xl_translation",
-            arch="xl_mt_tiny",
-            encoder_layers=1,
-            decoder_layers=1,
-        ),
-        *SIZE,
-        *cli(max_tokens=256, save_dir=save_dir),
-        *OPTIMIZATION,
-        *more,
-    ]
+    return training(data, save_dir, more, "translation", "xl_mt_tiny", **BOTH_SIDES)
 
 
 def labeled(files, save_dir):

@@ -100,16 +100,13 @@ class Epochs(iterators.EpochBatchIterating):
         return self._batches
 
     def end_of_epoch(self) -> bool:
-        """Whether all batches of the epoch are read."""
         return self._batches is not None and not self._batches.has_next()
 
     @property
     def iterations_in_epoch(self) -> int:
-        """The number of past micro-steps of the epoch."""
         return 0 if self._batches is None else int(self._batches.n)
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch and position at which training continues."""
         if self.end_of_epoch():
             return {"epoch": self.epoch + 1, "iterations_in_epoch": 0}
         ranks, micro_steps = self._layout(self.epoch)

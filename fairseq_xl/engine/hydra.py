@@ -11,5 +11,4 @@ class Registering(Callback):
     """A callback of hydra, named in a YAML file: ``hydra.callbacks.fairseq_xl._target_``."""
 
     def on_job_start(self, config: Any, **kwargs: Any) -> None:
-        """Registers the package at the start of each job."""
         fairseq_xl.register()

@@ -43,7 +43,6 @@ class Mean:
 
     @property
     def avg(self) -> Any:
-        """The mean, not rounded."""
         return self.sum / self.count if self.count > 0 else self.latest
 
     def values(self, name: str) -> dict[str, Any]:
@@ -72,7 +71,6 @@ class Rate(Mean):
 
     @property
     def avg(self) -> Any:
-        """The rate, not rounded."""
         return self.sum / (time.perf_counter() - self.start)
 
     def state_dict(self) -> dict[str, Any]:
@@ -97,7 +95,6 @@ class Sums:
         self.reset()
 
     def reset(self) -> None:
-        """Sets all sums to 0."""
         self.sums: Tensor | None = None
         self.restored: dict[str, tuple[float, ...]] = {}  # of a checkpoint, whose run may have had other names
         self._by_name: dict[str, tuple[float, ...]] | None = None
@@ -195,7 +192,6 @@ class Metrics:
         return {} if meter is None else dict(meter.read())
 
     def reset(self, period: str) -> None:
-        """Begins a new period."""
         for meter in self.periods[period].values():
             meter.reset()
 

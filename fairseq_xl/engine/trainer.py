@@ -64,7 +64,6 @@ class Trainer:
         self._build_optimizer()
 
     def _build_optimizer(self) -> None:
-        """Builds the optimizer of the trained parameters, and its schedule."""
         parameters = [*self.model.parameters(), *self.criterion.parameters()]
         trainable = [parameter for parameter in parameters if parameter.requires_grad]
         self.optimizer = precision.build(self.cfg, trainable)
@@ -232,7 +231,6 @@ class Trainer:
     # --- epochs and the learning rate --------------------------------------------------------------------------
 
     def begin_epoch(self, epoch: int) -> None:
-        """Sets the learning rate of an epoch."""
         self.lr_scheduler.step_begin_epoch(epoch)
         self._update_lr()
 

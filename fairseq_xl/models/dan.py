@@ -48,7 +48,6 @@ class XLDANModel(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg: DANConfig, task: Any) -> "XLDANModel":
-        """The model for `task.dictionary`."""
         return cls(cfg, len(task.dictionary), task.dictionary.pad())
 
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:
@@ -73,5 +72,4 @@ class XLDANModel(BaseFairseqModel):
         return compute(self, batch)
 
     def max_positions(self) -> int:
-        """Longest input, in tokens."""
         return self.cfg.max_positions

@@ -125,7 +125,6 @@ class XLEncoderModel(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg: EncoderConfig, task: Any) -> "XLEncoderModel":
-        """The model for `task.dictionary`."""
         dictionary = task.dictionary
         return cls(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
 
@@ -151,7 +150,6 @@ class XLEncoderModel(BaseFairseqModel):
         return softmax(net_output[0], dim=-1)
 
     def max_positions(self) -> int:
-        """Longest input, in tokens."""
         return self.cfg.max_positions
 
 

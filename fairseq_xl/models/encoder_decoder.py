@@ -79,7 +79,6 @@ class SourceEncoder(Encoder):
         }
 
     def max_positions(self) -> int:
-        """Longest source, in tokens."""
         return self.embeddings.max_positions
 
 
@@ -263,7 +262,6 @@ class Decoder(FairseqIncrementalDecoder):
         return languages
 
     def max_positions(self) -> int:
-        """Longest output, in tokens."""
         return self.embeddings.max_positions
 
 
@@ -292,7 +290,6 @@ class XLEncoderDecoderModel(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg: EncoderDecoderConfig, task: Any) -> "XLEncoderDecoderModel":
-        """The model for `task.dictionary`, which serves source and target."""
         return cls(cfg, task.dictionary)
 
     def forward(
@@ -380,7 +377,6 @@ class XLEncoderDecoderModel(BaseFairseqModel):
             self.train(was_training)
 
     def max_positions(self) -> Tuple[int, int]:
-        """Longest source and target, in tokens."""
         return self.encoder.max_positions(), self.decoder.max_positions()
 
     def max_decoder_positions(self) -> int:

@@ -119,7 +119,6 @@ class Adapter(nn.Module):
         self.up = nn.Linear(channels, embed_dim)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., C) -> (..., C)"""
         return hidden + self.up(F.gelu(self.down(hidden)))
 
 

@@ -54,7 +54,6 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, probability: float) -> Tensor:
-        """Drops values of `hidden` and scales up the others."""
         keep_mask, ctx.factor = draw_keep_mask(hidden.shape, probability)
         ctx.save_for_backward(keep_mask)
         return (hidden * keep_mask).mul_(ctx.factor)
@@ -62,6 +61,5 @@ class _Dropped(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Drops the gradients of dropped values and scales up the others."""
         (keep_mask,) = ctx.saved_tensors
         return (gradient * keep_mask).mul_(ctx.factor), None

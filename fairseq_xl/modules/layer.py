@@ -24,7 +24,6 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., C) -> (..., C)"""
         return self.down(self.dropout(self.activation(self.up(hidden))))
 
 

@@ -9,15 +9,7 @@ from fairseq_xl.io.plugins import import_modules
 from fairseq_xl.objectives.base import OBJECTIVES, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.objective_options import build_objectives, settings_as_text
 
-__all__ = [
-    "OBJECTIVES",
-    "Objective",
-    "ObjectiveConfig",
-    "Term",
-    "build_objectives",
-    "load_all",
-    "settings_as_text",
-]
+__all__ = ["OBJECTIVES", "Objective", "ObjectiveConfig", "Term", "build_objectives", "load_all", "settings_as_text"]
 
 
 def load_all() -> None:

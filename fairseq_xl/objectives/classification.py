@@ -52,28 +52,22 @@ class Classification(LabelledObjective):
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Names of the counts of right answers, and of the predictions and gold labels of each class."""
         return ("correct", *(f"{kind} {label}" for kind in ("predicted", "gold") for label in range(len(self.labels))))
 
     @classmethod
     def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
-        """Pairs of texts of three classes."""
         return {cls.suffix: (f"{i % 3}\t{text(length)}\t{text(length)}" for i in range(count))}
 
     def read(self, path: Any, language: str) -> list[LabeledExample]:
-        """The examples of a file."""
         return read_examples(path, language)
 
     def classes(self, example: LabeledExample) -> Iterator[tuple[str, int]]:
-        """Its label."""
         yield example.label, example.line
 
     def text(self, example: LabeledExample) -> str:
-        """Its texts."""
         return " ".join(example.texts)
 
     def learn(self, examples: list[LabeledExample]) -> None:
-        """Sets the classes and the number of texts from the training examples."""
         self.labels = sorted({example.label for example in examples} - {UNLABELED})
         self.num_texts = len(examples[0].texts)
         check_columns(examples[0].file, self.labels, {example.texts[-1] for example in examples}, "label TAB text")
@@ -116,7 +110,6 @@ class Classification(LabelledObjective):
         return {"class": classes, "labeled": int((classes != NO_CLASS).sum())}
 
     def num_outputs(self) -> int:
-        """One output for each class."""
         return len(self.labels)
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
@@ -124,23 +117,19 @@ class Classification(LabelledObjective):
         return model.heads[self.name](self.encode(model, batch)[:, 0])
 
     def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
-        """Cross-entropy of the class."""
         target = batch["target"]
         loss = F.cross_entropy(outputs.float(), target["class"], ignore_index=NO_CLASS, reduction="sum")
         return loss, target["labeled"]
 
     def predictions(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
-        """The class of each example."""
         probabilities = outputs.float().softmax(-1)
         best = probabilities.max(-1)
         return list(map(Prediction, best.indices.tolist(), best.values.tolist(), probabilities.tolist()))
 
     def is_labeled(self, example: LabeledExample) -> bool:
-        """Whether the label is not `UNLABELED`."""
         return example.label != UNLABELED
 
     def count(self, example: LabeledExample, prediction: Prediction) -> dict[str, float]:
-        """1 if the class is right; the predicted class and the gold class."""
         predicted, gold = prediction.label, self.labels.index(example.label)
         return {"correct": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
 
@@ -154,7 +143,6 @@ class Classification(LabelledObjective):
         return {"accuracy": lambda sums: 100 * sums["correct"] / sums["examples"]}
 
     def class_shares(self, sums: dict[str, float]) -> Iterator[tuple[str, float, float]]:
-        """Shares of each class among predictions and gold labels."""
         for index, label in enumerate(self.labels):
             predicted, gold = (100 * sums[f"{kind} {index}"] / sums["examples"] for kind in ("predicted", "gold"))
             yield label, predicted, gold
@@ -176,5 +164,4 @@ class Classification(LabelledObjective):
         return {"label": label, "probability": prediction.probability, "probabilities": dict(classes)}
 
     def to_line(self, record: dict[str, Any]) -> str:
-        """Class, probability."""
         return f"{record['label']}\t{record['probability']:.6f}"

@@ -64,7 +64,6 @@ class Generation(FilesObjective, SourceTargetObjective):
 
     @property
     def input_length(self) -> InputLength:
-        """`InputLength` of a framed and truncated source."""
         return InputLength(text=self.longest[0], symbols=0, positions=self.longest[0])
 
     @property
@@ -83,17 +82,13 @@ class Generation(FilesObjective, SourceTargetObjective):
         self.longest = length, positions
 
     def heads(self, model_cfg: Any) -> dict[str, Any]:
-        """No modules."""
         return {}
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """The loss, and the negative log-likelihood of the first stream."""
         smoothing = self.cfg.label_smoothing if model.training else 0.0
         (first, nll, count), *rest = sequence_losses(model, batch, smoothing)
-        return {
-            self.name: Term(sum((loss for loss, *_ in rest), first), count),
-            NLL: Term(nll, count, 0.0),
-        }
+        return {self.name: Term(sum((loss for loss, *_ in rest), first), count), NLL: Term(nll, count, 0.0)}
 
     # --- files -------------------------------------------------------------------------------------------------
 
@@ -102,7 +97,6 @@ class Generation(FilesObjective, SourceTargetObjective):
         return str(self.path(split, language, ".src", FILES).parent / f"{split}.{language}")
 
     def files_of(self, split: str) -> list[Path]:
-        """The files of a split, which need not exist."""
         prefixes = [self._prefix(split, language) for language in self.languages_of(split)]
         return [stored(f"{prefix}.{side}") for prefix in prefixes for side in ("src", "tgt")]
 

@@ -276,7 +276,6 @@ class LabelledObjective(FilesObjective, ABC):
 
     @property
     def input_length(self) -> InputLength:
-        """`InputLength` of a framed and truncated input."""
         return InputLength(text=self.cfg.length, symbols=0, positions=self.cfg.length)
 
     def check_model(self, model_cfg: Any) -> None:
@@ -288,7 +287,6 @@ class LabelledObjective(FilesObjective, ABC):
             raise UserError(f"--length {self.cfg.length} is more than the model's {longest}")
 
     def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
-        """The `Lengths` of examples of several inputs each."""
         counts = corpus.input_counts[examples]
         longest = corpus.longest[examples][:, None]
         return Lengths(longest, None if (counts == 1).all() else counts, sizes)
@@ -322,7 +320,6 @@ class LabelledObjective(FilesObjective, ABC):
         return {code: self.path(split, code, suffix, description) for code in self.languages_of(split)}
 
     def files_of(self, split: str) -> list[Path]:
-        """The files of a split, which need not exist."""
         return list(self.paths(split).values())
 
     def _read(self, folder: DataFolder, split: str) -> Iterator[tuple[str, Path, list[Any]]]:
@@ -416,7 +413,6 @@ class LabelledObjective(FilesObjective, ABC):
         return terms
 
     def evaluate(self, model: Any, sample: dict[str, Any]) -> dict[str, Term]:
-        """The loss, and the statistics of the predictions, by language."""
         batch, indices = sample["batch"], sample["id"].cpu().numpy()
         corpus = self.evaluated[sample["split"]][sample["corpus"]]
         outputs = model(compute=self.outputs, batch=batch)
@@ -448,7 +444,6 @@ class LabelledObjective(FilesObjective, ABC):
 
     @property
     def language_modeling(self) -> tuple[str, ...]:
-        """No terms."""
         return ()
 
     @property
@@ -483,7 +478,6 @@ class LabelledObjective(FilesObjective, ABC):
         return logged
 
     def metric_names(self, languages: Iterable[str]) -> list[str]:
-        """Names of the metrics in the log: of all languages together, then of each."""
         names = [name + self.metric_suffix for name in self.metrics()]
         return names + [f"{name}_{code}" for name in names for code in languages]
 

@@ -53,12 +53,10 @@ class NextSentence(MaskedObjective):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Masked language modeling and next-sentence prediction."""
         return f"{self.name}_mlm", self.name
 
     @property
     def language_modeling(self) -> tuple[str, ...]:
-        """The term of masked language modeling."""
         return self.terms[:1]
 
     @property
@@ -75,7 +73,6 @@ class NextSentence(MaskedObjective):
         return {self.name: head}
 
     def check(self, corpus: Any) -> None:
-        """Raises `UserError` if the corpus has no negatives."""
         corpus.check_negatives(self.input_length.text)
 
     def collated_lengths(self, examples: Numbers, sizes: Numbers, corpus: Any) -> Numbers:
@@ -90,17 +87,15 @@ class NextSentence(MaskedObjective):
         negatives = corpus.negatives(batch_spec.examples[replaced], self.input_length.text, batch_spec.keys[replaced])
         for index, negative in zip(replaced, negatives):
             pairs[index] = (pairs[index][0], negative)
-        framed = [self.framing.pair(*(self._ended(segment) for segment in pair)) for pair in pairs]
+        eos = self.dictionary.eos()
+        ended = [[np.append(segment[segment != eos], eos) for segment in pair] for pair in pairs]
+        framed = [self.framing.pair(*pair) for pair in ended]
         segments = [np.arange(len(tokens)) >= half for tokens, half in framed]
         return self.masked([tokens for tokens, _ in framed], batch_spec.keys) | {
             "segments": torch.from_numpy(pad_rows(segments, 0)),
             "languages": self.languages(batch_spec, corpus)[: len(pairs)],
             "follows": torch.from_numpy(follows),
         }
-
-    def _ended(self, segment: Numbers) -> Numbers:
-        eos = self.dictionary.eos()
-        return np.append(segment[segment != eos], eos)
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"nsp_mlm": `Term` over N masked tokens, "nsp": `Term` over B pairs}."""

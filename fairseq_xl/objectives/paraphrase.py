@@ -63,11 +63,9 @@ class ParaphraseClassification(Objective):
 
     @property
     def mined(self) -> bool:
-        """Whether negatives are mined."""
         return self.cfg.negatives == "mined"
 
     def check(self, corpus: Any) -> None:
-        """Raises `UserError` if the corpus lacks mined negatives."""
         corpus.prepare_negatives(self.input_length.text, self.mined)
 
     def collated_lengths(self, examples: Numbers, sizes: Numbers, corpus: Any) -> Numbers:

@@ -39,7 +39,6 @@ class Predictions:
         return Path(self.folder, name if self.objectives[name].named else "")
 
     def _prefixes(self, objective: LabelledObjective) -> list[str]:
-        """The prefixes of the names of its files."""
         return [f"{split}.{language}." for split in self.splits for language in objective.languages_of(split)]
 
     def collect(self, sample: dict[str, Any], indices: np.ndarray, predictions: list[Any]) -> None:
@@ -51,7 +50,6 @@ class Predictions:
             self._write(split, stored)
 
     def _counts(self, split: str) -> Counter[str]:
-        """{language: number of examples} of a split."""
         counts: Counter[str] = Counter()
         for objective in self.objectives.values():
             counts.update({code: corpus.sentences for code, corpus in objective.evaluated[split].items()})

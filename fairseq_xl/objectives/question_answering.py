@@ -89,7 +89,6 @@ class QuestionAnswering(LabelledObjective):
         return {cls.suffix: [json.dumps({"data": [{"paragraphs": paragraphs}]})]}
 
     def read(self, path: Any, language: str) -> list[Question]:
-        """The questions of a file."""
         return read_questions(path, language)
 
     def text(self, example: Question) -> str:
@@ -97,7 +96,6 @@ class QuestionAnswering(LabelledObjective):
         return example.question
 
     def inputs(self, example: Question, encode: Encode) -> list[Input]:
-        """The windows of a question."""
         question = encode(example.question, example.language)
         truncated = truncate(question, self.cfg.question_length + 1)
         end = question[-1:]
@@ -170,7 +168,6 @@ class QuestionAnswering(LabelledObjective):
         return {"start": torch.tensor(start), "end": torch.tensor(end), "context": torch.from_numpy(context)}
 
     def num_outputs(self) -> int:
-        """Two outputs: the logits of start and end."""
         return 2
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
@@ -198,15 +195,12 @@ class QuestionAnswering(LabelledObjective):
         ]
 
     def answer(self, example: Question, prediction: Prediction) -> str:
-        """Text of a prediction."""
         return example.context[prediction[0] : prediction[1]].strip()
 
     def is_labeled(self, example: Question) -> bool:
-        """Whether the question has an answer."""
         return bool(example.answers)
 
     def count(self, example: Question, prediction: Prediction) -> dict[str, float]:
-        """F1 and exact match of a question."""
         references = [text for text, _ in example.answers]
         answer = self.answer(example, prediction)
         exact, f1 = scores(answer, references, str(self.cfg.normalization), example.language)
@@ -220,7 +214,6 @@ class QuestionAnswering(LabelledObjective):
         }
 
     def format_prediction(self, example: Question, prediction: Prediction) -> str:
-        """A line of the JSON object."""
         answer = self.answer(example, prediction)
         return ": ".join(json.dumps(text, ensure_ascii=False) for text in (example.id, answer))
 
@@ -244,7 +237,6 @@ class QuestionAnswering(LabelledObjective):
         }
 
     def to_line(self, record: dict[str, Any]) -> str:
-        """The answer."""
         return str(record["answer"])
 
 

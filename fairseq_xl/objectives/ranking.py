@@ -38,7 +38,6 @@ class Ranking(LabelledObjective):
 
     @classmethod
     def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
-        """Queries of four words with `candidates` texts."""
         rows: list[str] = []
         for _ in range(count):
             query = text(4)
@@ -46,7 +45,6 @@ class Ranking(LabelledObjective):
         return {cls.suffix: rows}
 
     def read(self, path: Any, language: str) -> list[Query]:
-        """The queries of a file."""
         return read_queries(path, language)
 
     def classes(self, example: Query) -> Iterator[tuple[str, int]]:
@@ -54,11 +52,9 @@ class Ranking(LabelledObjective):
         return ((f"{value:g}", line) for value, line in zip(example.relevance, example.lines) if value.is_integer())
 
     def text(self, example: Query) -> str:
-        """The query and its first text."""
         return " ".join((example.query, *example.texts[0]))
 
     def learn(self, examples: list[Query]) -> None:
-        """Sets the number of texts from the first line."""
         self.num_texts = 1 + len(examples[0].texts[0])
 
     def check_examples(self, examples: list[Query]) -> None:
@@ -85,7 +81,6 @@ class Ranking(LabelledObjective):
         return {"relevance": relevance, "labeled": (relevance != NO_RELEVANCE).numpy()}
 
     def num_outputs(self) -> int:
-        """One score."""
         return 1
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
@@ -104,11 +99,9 @@ class Ranking(LabelledObjective):
         return -products.sum(1).masked_fill(~labeled, 0).sum(), sum(bool(is_labeled.all()) for is_labeled in queries)
 
     def predictions(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
-        """The scores of each query's texts."""
         return split_by_example(outputs.float().cpu().numpy(), batch["inputs_per_example"])
 
     def is_labeled(self, example: Query) -> bool:
-        """Whether every text has a relevance."""
         return NO_RELEVANCE not in example.relevance
 
     def count(self, example: Query, prediction: Prediction) -> dict[str, float]:
@@ -120,7 +113,6 @@ class Ranking(LabelledObjective):
         return {"ndcg": lambda sums: 100 * sums["ndcg"] / sums["examples"]}
 
     def format_prediction(self, example: Query, prediction: Prediction) -> str:
-        """Line, query, relevance and score of each text."""
         return format_ranking(example, np.asarray(prediction).tolist())
 
     def from_line(self, line: str, language: str, file: str, line_number: int) -> Query:
@@ -129,11 +121,9 @@ class Ranking(LabelledObjective):
         return Query(query, (tuple(texts),), (NO_RELEVANCE,), (line_number,), language, file)
 
     def to_record(self, example: Query, prediction: Prediction) -> dict[str, Any]:
-        """The score of the only text."""
         return {"score": float(prediction[0])}
 
     def to_line(self, record: dict[str, Any]) -> str:
-        """Score."""
         return f"{record['score']:.6f}"
 
 

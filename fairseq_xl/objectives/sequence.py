@@ -91,21 +91,17 @@ class SourceTargetObjective(SequenceObjective):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Names of the loss and of the negative log-likelihood."""
         return self.name, NLL
 
     @property
     def language_modeling(self) -> tuple[str, ...]:
-        """The term whose perplexity is logged."""
         return (NLL,)
 
     @property
     def logged_terms(self) -> tuple[str, ...]:
-        """The negative log-likelihood."""
         return (NLL,)
 
     def metric_names(self, corpora: Iterable[str]) -> List[str]:
-        """Names of the `values`."""
         if self.named:
             return self._renamed(super().metric_names(corpora))
         return ["nll_loss", *(f"ppl_{corpus}" for corpus in corpora)]

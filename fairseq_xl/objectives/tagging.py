@@ -45,24 +45,19 @@ class Tagging(LabelledObjective):
 
     @classmethod
     def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
-        """A sentence with three tags, again and again."""
         words = text(length).split(" ")
         return {cls.suffix: [*map("\t".join, zip(words, itertools.cycle(("O", "B-X", "I-X")))), ""] * count}
 
     def read(self, path: Any, language: str) -> list[TaggedSentence]:
-        """The sentences of a file."""
         return read_sentences(path, language)
 
     def classes(self, example: TaggedSentence) -> Iterator[tuple[str, int]]:
-        """Its tags."""
         return ((tag, line) for line, tag in enumerate(example.tags, start=example.line) if tag != UNLABELED)
 
     def text(self, example: TaggedSentence) -> str:
-        """Its words."""
         return " ".join(example.words)
 
     def learn(self, examples: list[TaggedSentence]) -> None:
-        """Sets the tags from the training sentences."""
         self.labels = sorted({tag for example in examples for tag in example.tags} - {UNLABELED})
         if not self.labels:
             raise UserError(f"{Path(examples[0].file).parent}: the training files have no tag")
@@ -95,13 +90,13 @@ class Tagging(LabelledObjective):
                 groups.append([])
             groups[-1].append((pieces, indices.get(tag, NO_CLASS)))
         truncated = any(len(ended) > room + 1 for ended in encoded)
-        return [self._input(group, end, truncated) for group in groups]
-
-    def _input(self, group: list[tuple[np.ndarray, int]], end: np.ndarray, truncated: bool) -> Input:
-        pieces, tags = zip(*group)
-        first = 1 + np.cumsum([0, *map(len, pieces[:-1])])  # after <s>
-        tokens = self.framing.sentence(np.concatenate([*pieces, end]))
-        return Input(tokens, {"first": first, "tags": np.array(tags)}, truncated)
+        inputs = []
+        for group in groups:
+            words, tags = zip(*group)
+            first = 1 + np.cumsum([0, *map(len, words[:-1])])  # after <s>
+            tokens = self.framing.sentence(np.concatenate([*words, end]))
+            inputs.append(Input(tokens, {"first": first, "tags": np.array(tags)}, truncated))
+        return inputs
 
     def targets(self, inputs: list[Input]) -> dict[str, Any]:
         """{"positions": first pieces of the words in the flat batch (N,), "tags": (N,), "labeled": tagged words}."""
@@ -115,7 +110,6 @@ class Tagging(LabelledObjective):
         }
 
     def num_outputs(self) -> int:
-        """One output for each tag."""
         return len(self.labels)
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
@@ -124,19 +118,16 @@ class Tagging(LabelledObjective):
         return model.heads[self.name](hidden.flatten(0, 1)[batch["target"]["positions"]])
 
     def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
-        """Cross-entropy of the tags, summed over words."""
         target = batch["target"]
         loss = F.cross_entropy(outputs.float(), target["tags"], ignore_index=NO_CLASS, reduction="sum")
         return loss, target["labeled"]
 
     def predictions(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
-        """The tags of each sentence: lists of strings."""
         predicted = iter(outputs.argmax(-1).tolist())
         counts = [sum(len(item.target["tags"]) for item in sentence_inputs) for sentence_inputs in inputs]
         return [[self.labels[next(predicted)] for _ in range(count)] for count in counts]
 
     def is_labeled(self, example: TaggedSentence) -> bool:
-        """Whether any word has a tag."""
         return any(tag != UNLABELED for tag in example.tags)
 
     def count(self, example: TaggedSentence, prediction: Prediction) -> dict[str, float]:
@@ -155,7 +146,6 @@ class Tagging(LabelledObjective):
         }
 
     def format_prediction(self, example: TaggedSentence, prediction: Prediction) -> str:
-        """Word, tag and prediction on a line; an empty line."""
         return format_tags(example, prediction)
 
     def from_line(self, line: str, language: str, file: str, line_number: int) -> TaggedSentence:
@@ -164,9 +154,7 @@ class Tagging(LabelledObjective):
         return TaggedSentence(words, (UNLABELED,) * len(words), language, file, line_number)
 
     def to_record(self, example: TaggedSentence, prediction: Prediction) -> dict[str, Any]:
-        """The words and their tags."""
         return {"words": list(example.words), "tags": prediction}
 
     def to_line(self, record: dict[str, Any]) -> str:
-        """The tags, separated by spaces."""
         return " ".join(record["tags"])

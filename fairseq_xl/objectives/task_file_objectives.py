@@ -71,13 +71,11 @@ class FilesObjective(Objective):
         return str(languages.get(split, self.cfg.eval_langs)).split(",")
 
     def corpora(self, folder: DataFolder, split: Optional[str] = None) -> list[str]:
-        """The languages of a split; None: of any split."""
         splits = ("train", "valid", "test") if split is None else (split,)
         return list(dict.fromkeys(code for split in splits for code in self.languages_of(split)))
 
     @property
     def mixes(self) -> bool:
-        """Always."""
         return True
 
     def repeats(self, corpora: dict[str, Any]) -> dict[str, float]:

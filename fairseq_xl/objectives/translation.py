@@ -104,7 +104,6 @@ class Translation(TranslationObjective):
 
     @classmethod
     def class_for(cls, cfg: Any) -> type[Objective]:
-        """`DirectedTranslation` for options with `directions`."""
         return DirectedTranslation if cfg.directions else cls
 
     def trained_directions(self, folder: DataFolder) -> list[str]:
@@ -116,7 +115,6 @@ class Translation(TranslationObjective):
         return Objective.lengths(self, examples, sizes, corpus)
 
     def num_tokens(self, batch: Batch) -> int:
-        """The number of tokens of the sources."""
         return Objective.num_tokens(self, batch)
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
@@ -149,11 +147,9 @@ class DirectedTranslation(TranslationObjective):
 
     @property
     def mixes(self) -> bool:
-        """Always: training batches mix directions."""
         return True
 
     def trained_directions(self, folder: DataFolder) -> list[str]:
-        """The `directions`."""
         return self.directions
 
     def check_directions(self, trained: list[str], path: str) -> None:
@@ -172,7 +168,6 @@ class DirectedTranslation(TranslationObjective):
     # --- text --------------------------------------------------------------------------------------------------
 
     def corpora(self, folder: DataFolder, split: Optional[str] = None) -> list[str]:
-        """The directions of a split; None: of any split."""
         if self.named and (pairs := folder.options["--pairs"]):
             raise UserError(f"--pairs {pairs}: leave it out, {self.option('directions')} names the directions")
         if split is None:

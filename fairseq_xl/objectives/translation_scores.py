@@ -153,7 +153,11 @@ class TranslationScorer:
         """
         scores: dict[str, Optional[float]] = {}
         statistics = {
-            name: {code: _statistics(sums.get(name, {}), code) for code in self.directions} for name in BLEU_NAMES
+            name: {
+                code: Statistics(*(sums.get(name, {}).get(key, {}).get(code, (0.0,))[0] for key in Statistics._fields))
+                for code in self.directions
+            }
+            for name in BLEU_NAMES
         }
         for direction in self.directions:
             counts = Statistics(*map(sum, zip(*(row[direction] for row in statistics.values()), strict=True)))
@@ -176,7 +180,3 @@ class TranslationScorer:
         bleu = [[name, *(f"{name}_{direction}" for direction in codes)] for name, codes in directions.items() if codes]
         free = [f"{name}_{direction}" for name in self.reference_free for direction in scored]
         return [*itertools.chain.from_iterable(bleu), *free]
-
-
-def _statistics(sums: Sums, direction: str) -> Statistics:
-    return Statistics(*(sums.get(field, {}).get(direction, (0.0,))[0] for field in Statistics._fields))

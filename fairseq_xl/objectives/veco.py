@@ -96,7 +96,9 @@ class VecoObjective(MaskedObjective):
         The first stage, which trains cross-attention alone, leaves out the first two: they have no gradient.
         """
         tokens, padding_mask, languages = batch["tokens"], batch["padding_mask"], batch["languages"]
-        inner = _counts_without_memory(model)
+        # whether to compute terms without cross-attention: not in training if all their parameters are frozen
+        trains = model.training and torch.is_grad_enabled()
+        inner = not trains or any(parameter.requires_grad for parameter in model.parameters_without_memory)
         with torch.set_grad_enabled(torch.is_grad_enabled() and inner):  # X^(N) and Y^(N): (2B, T, C)
             states = self.encode(model, batch)
         crossed = model.encode(
@@ -116,13 +118,6 @@ class VecoObjective(MaskedObjective):
         }
 
 
-def _counts_without_memory(model: Any) -> bool:
-    """Whether to compute terms without cross-attention: not in training if all their parameters are frozen."""
-    if not (model.training and torch.is_grad_enabled()):
-        return True
-    return any(parameter.requires_grad for parameter in model.parameters_without_memory)
-
-
 def swap_halves(tensor: Tensor) -> Tensor:
     """Swaps the first and the last B rows: (2B, …) -> (2B, …)."""
     return tensor.roll(len(tensor) // 2, 0)
@@ -137,7 +132,6 @@ class VecoMonolingual(VecoObjective):
     corpus_class = AdjacentSegments
 
     def check(self, corpus: Any) -> None:
-        """Raises `UserError` if no document has two sentences."""
         corpus.check(self.input_length.text)
 
 
@@ -155,7 +149,6 @@ class VecoBilingual(VecoObjective):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """The four terms of VECO, and tlm."""
         return *super().terms, f"{self.name}_tlm"
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:

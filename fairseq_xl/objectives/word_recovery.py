@@ -57,7 +57,6 @@ class WordRecovery(Objective):
     corpus_class = SentencePairs
 
     def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
-        """The attention matrix."""
         return {self.name: AttentionMatrix(model_cfg.embed_dim, model_cfg.init_std)}
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:

@@ -14,8 +14,7 @@ from omegaconf import II
 
 from fairseq_xl.checkpoints import identity as identities
 from fairseq_xl.checkpoints.transfer import Pretrained, check_fits
-from fairseq_xl.criterions.combined import CombinedCriterion
-from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
+from fairseq_xl.criterions.combined import CombinedCriterion, FairseqCriterionWrapper
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.store.manifest import data_folders, folder_of_epoch
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary

@@ -8,8 +8,7 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.utils import apply_to_sample
 
-from fairseq_xl.criterions.combined import XLTranslationCriterion
-from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
+from fairseq_xl.criterions.combined import FairseqCriterionWrapper, XLTranslationCriterion
 from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.plan.epoch_plan import BatchSpec

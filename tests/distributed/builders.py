@@ -70,11 +70,7 @@ def pretraining_runs(data, single, empty, body):
         "all-cycle": (pretrain(data, *CROSS, *cycle, **every, updates=3), len(ALL), PYTORCH),
         "headed-alternate": (pretrain(data, objectives="headed,tlm"), 1, BOTH),
         "headed-cycle": (pretrain(data, *cycle, objectives="headed,tlm"), 2, BOTH),
-        "similarity": (
-            dan(data, "unused", *cli(updates_per_epoch=EPOCH, dropout=0, max_update=6)),
-            1,
-            LEGACY,
-        ),
+        "similarity": (dan(data, "unused", *cli(updates_per_epoch=EPOCH, dropout=0, max_update=6)), 1, LEGACY),
         "next-sentence": (pretrain(data, "--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, LEGACY),
         "language-module": (pretrain(data, *module, objectives="nsp"), 1, BOTH),
         "single": (pretrain(single, "--langs", "fr", "--pairs", "en-fr"), 1, LEGACY),

@@ -174,23 +174,13 @@ def test_distributed_torchrun_recipe(data_bin, tmp_path):
 def torchrun_of_hydra(data, folder, *more):
     """fairseq-hydra-train in two processes of torchrun, pre-training at nano size."""
     size = [f"+model.{key}={value}" for key, value in (("embed_dim", 16), ("ffn_dim", 32), ("heads", 2))]
-    command = [
+    launcher = [
         python(),
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        2,
-        "-m",
-        "fairseq_cli.hydra_train",
-        *cli(config_dir=ROOT / "recipes" / "xlm" / "hydra", config_name="pretrain"),
-        *size,
-        "common.cpu=true",
-        f"task.data={data}",
-        f"checkpoint.save_dir={folder / 'run'}",
-        "optimization.max_update=2",
-        *more,
+        *"-m torch.distributed.run --standalone --nproc_per_node 2 -m fairseq_cli.hydra_train".split(),
     ]
+    chosen = cli(config_dir=ROOT / "recipes" / "xlm" / "hydra", config_name="pretrain")
+    settings = [f"task.data={data}", f"checkpoint.save_dir={folder / 'run'}", "optimization.max_update=2"]
+    command = [*launcher, *chosen, *size, "common.cpu=true", *settings, *more]
     return Launch(folder / "logs", [command], [environment()])
 
 

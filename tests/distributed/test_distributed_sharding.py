@@ -106,13 +106,7 @@ def test_a_checkpoint_of_one_process_resumes_in_two(runs, data_bin, tmp_path):
 @pytest.mark.parametrize("name, precision", [("legacy", 1e-6), ("bf16", 1e-2)])
 def test_a_sharded_checkpoint_resumes_in_one_process(runs, data_bin, tmp_path, name, precision):
     """The losses of the updates that follow are those of two processes, up to rounding."""
-    restored = [
-        *CASES[name][2:],
-        "--update-freq",
-        2,
-        "--restore-file",
-        runs.folder / f"{name}-first/checkpoint_last.pt",
-    ]
+    restored = [*CASES[name][2:], *cli(update_freq=2, restore_file=runs.folder / f"{name}-first/checkpoint_last.pt")]
     output = run_train(line(data_bin, tmp_path / "run", *restored, *SHARDED, "--max-update", LAST))
     expected = micro_steps(*(rank["losses"] for rank in runs.results[f"{name}-rest"]))
     assert list(output.updates) == [STOP + 1, LAST]

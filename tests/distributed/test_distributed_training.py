@@ -10,14 +10,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from tests.command_line import cli
-from tests.commands import (
-    equal_parameters,
-    load,
-    pretraining,
-    run_train,
-    translation,
-    unsupervised,
-)
+from tests.commands import equal_parameters, load, pretraining, run_train, translation, unsupervised
 from tests.distributed.builders import DDP, EPOCH, NO_DROPOUT, folders, headed, runs  # noqa: F401
 from tests.distributed.two_processes import pair, run_jobs, train
 from tests.distributed.worker import overflow, scores_of

@@ -41,15 +41,9 @@ class Launch:
         self.processes = []
         for command, variables, log in zip(commands, environments, self.logs):
             with open(log, "wb") as stream:
-                started = subprocess.Popen(
-                    list(map(str, command)),
-                    cwd=ROOT,
-                    env=variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    preexec_fn=os.setpgrp,
-                )
+                streams = dict(stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+                command = list(map(str, command))
+                started = subprocess.Popen(command, cwd=ROOT, env=variables, preexec_fn=os.setpgrp, **streams)
             self.processes.append(started)
 
     def __enter__(self):

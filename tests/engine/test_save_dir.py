@@ -13,33 +13,14 @@ from tests.io.builders import one_sentence
 
 
 def restore(folder, file="checkpoint_last.pt", finetune=None, suffix=""):
-    return dict(
-        save_dir=str(folder),
-        restore_file=file,
-        finetune_from_model=finetune,
-        continue_once=None,
-        no_save=False,
-        checkpoint_suffix=suffix,
-        reset_optimizer=False,
-        reset_lr_scheduler=False,
-        reset_meters=False,
-        reset_dataloader=False,
-        optimizer_overrides="{}",
-    )
+    resets = dict.fromkeys(("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader"), False)
+    files = dict(save_dir=str(folder), restore_file=file, finetune_from_model=finetune, continue_once=None)
+    return files | resets | dict(no_save=False, checkpoint_suffix=suffix, optimizer_overrides="{}")
 
 
 def chosen(cfg):
     """The checkpoint that a run restores."""
     return save_dir.choose_checkpoint(OmegaConf.create(cfg))[0]
-
-
-def test_a_missing_restore_file_does_not_train_from_scratch(tmp_path):
-    with pytest.raises(UserError) as error:
-        chosen(restore(tmp_path, str(tmp_path / "none.pt")))
-    one_sentence(error, "--restore-file", tmp_path / "none.pt")
-    with pytest.raises(UserError) as error:
-        chosen(restore(tmp_path, finetune=str(tmp_path / "none.pt")))
-    one_sentence(error, "--finetune-from-model", tmp_path / "none.pt")
 
 
 def test_a_first_launch_starts_without_a_checkpoint(tmp_path):

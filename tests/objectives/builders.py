@@ -1,8 +1,6 @@
 """Options of question answering."""
 
-from fairseq_xl.objectives.question_answering import (
-    QuestionAnsweringConfig,
-)
+from fairseq_xl.objectives.question_answering import QuestionAnsweringConfig
 
 
 def options(**changed):

@@ -222,11 +222,7 @@ def test_a_task_type_of_another_package_is_trained_and_predicts(installed_type, 
 
 @pytest.mark.slow
 def test_all_commands_know_a_corpus_and_a_task_type_of_another_package(
-    installed_type,
-    encoded,
-    tmp_path,
-    capsys,
-    monkeypatch,
+    installed_type, encoded, tmp_path, capsys, monkeypatch
 ):
     """One training of both; validation, prediction, conversion and export of its checkpoint."""
     (tmp_path / "files").mkdir()

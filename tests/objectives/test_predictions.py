@@ -24,9 +24,7 @@ def objective(named, languages):
     """It evaluates two examples in each language."""
     corpus = SimpleNamespace(sentences=2, examples=["a", "b"])
     return Labels(
-        named=named,
-        languages_of=lambda split: languages,
-        evaluated={"test": dict.fromkeys(languages, corpus)},
+        named=named, languages_of=lambda split: languages, evaluated={"test": dict.fromkeys(languages, corpus)}
     )
 
 

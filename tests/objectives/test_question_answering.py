@@ -10,11 +10,7 @@ from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.labelled.labelled_examples import Input
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import Question, read_questions
-from fairseq_xl.objectives.question_answering import (
-    QuestionAnswering,
-    answer_tokens,
-    best_span,
-)
+from fairseq_xl.objectives.question_answering import QuestionAnswering, answer_tokens, best_span
 from tests.objectives.builders import options
 
 END = 2

@@ -198,21 +198,11 @@ def test_a_batch_is_the_sum_of_its_examples(build, stream, spec, check_sums):
 
 @pytest.mark.parametrize(
     "setting",
-    [
-        "noise=infilling",
-        "noise=shuffle+shuffle",
-        "noise=drop+",
-        "drop_prob=1.5",
-        "word_mask_prob=-1",
-        "infill_prob=2",
-        "shuffle_distance=-1",
-        "span_length=0",
-        "length=2",
-        "span_length=1000000000.0",
-        "span_length=nan",
-        "span_length=inf",
-        "shuffle_distance=513.0",
-    ],
+    (
+        "noise=infilling noise=shuffle+shuffle noise=drop+ drop_prob=1.5 word_mask_prob=-1 infill_prob=2 "
+        "shuffle_distance=-1 span_length=0 length=2 span_length=1000000000.0 span_length=nan "
+        "span_length=inf shuffle_distance=513.0"
+    ).split(),
 )
 def test_settings_out_of_range(build, setting):
     with pytest.raises(UserError, match=f"--objective-options: xdae.{setting}".replace("+", r"\+")):

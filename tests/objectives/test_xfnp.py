@@ -195,20 +195,11 @@ def test_a_batch_is_the_sum_of_its_examples(build, stream, spec, check_sums):
 
 @pytest.mark.parametrize(
     "setting",
-    [
-        "span_every=0",
-        "span_pieces=0",
-        "span_pieces=65",
-        "mask_token_prob=2.0",
-        "random_token_prob=0.3",
-        "stream_weights=much",
-        "stream_weights=1,",
-        "stream_weights=0,0",
-        "stream_weights=-1,2",
-        "stream_weights=nan,1",
-        "stream_weights=1,inf",
-        "length=1",
-    ],
+    (
+        "span_every=0 span_pieces=0 span_pieces=65 mask_token_prob=2.0 random_token_prob=0.3 "
+        "stream_weights=much stream_weights=1, stream_weights=0,0 stream_weights=-1,2 "
+        "stream_weights=nan,1 stream_weights=1,inf length=1"
+    ).split(),
 )
 def test_values_out_of_range(build, setting):
     key, value = setting.split("=")

@@ -10,13 +10,12 @@ from fairseq.data import Dictionary
 from torch import nn
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from tests.commands import (
-    MAX_POSITIONS,
-)
+from tests.commands import MAX_POSITIONS
 
 LAYERS, HEADS = 2, 2
 XLM_SPECIAL = ["<s>", "</s>", "<pad>", "<unk>", *(f"<special{number}>" for number in range(10))]
 XLM_LANGUAGES = ["fr", "xx", "en"]  # of the file; ours are en, de, fr
+XLM_SIZES = dict(emb_dim=16, n_layers=LAYERS, n_heads=HEADS, max_position_embeddings=MAX_POSITIONS)
 XLM_R_OPTIONS = ["--arch", "xl_xlmr_tiny", "--layers", LAYERS]
 XLM_OPTIONS = ["--arch", "xl_xlm_tiny", "--layers", LAYERS, "--framing", "xlm", "--ffn-dim", 64]
 
@@ -32,11 +31,21 @@ def symbols(dictionary):
     return dictionary.symbols[: dictionary.first_language]
 
 
-def randomize(model):
+#: transformers' options of an XLM-R
+XLM_R = dict(hidden_size=16, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=32)
+XLM_R |= dict(max_position_embeddings=MAX_POSITIONS + 2, type_vocab_size=1, layer_norm_eps=1e-5)
+XLM_R |= dict(pad_token_id=1, bos_token_id=0, eos_token_id=2)
+
+
+def randomize(model, without_types=True):
+    """The model with random weights; `without_types`: its only token type adds nothing, as in XLM-R's files."""
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
         mean = 1.0 if parameter.dim() == 1 and "norm" in name.lower() and name.endswith("weight") else 0.0
         nn.init.normal_(parameter, mean=mean, std=0.3)
+    for name, parameter in model.named_parameters() if without_types else ():
+        if "token_type" in name and len(parameter) == 1:
+            nn.init.zeros_(parameter)
     return model.eval()
 
 
@@ -53,15 +62,9 @@ def fairseq_xlm_r(data_bin, symbols, folder, published_names=True, whole_folder=
     dictionary = Dictionary()
     for symbol in symbols[4:]:
         dictionary.add_symbol(symbol)
-    args = Namespace(
-        arch="roberta_base",
-        encoder_layers=LAYERS,
-        encoder_embed_dim=16,
-        encoder_ffn_embed_dim=32,
-        encoder_attention_heads=HEADS,
-        max_positions=MAX_POSITIONS,
-        tokens_per_sample=MAX_POSITIONS,
-    )
+    sizes = dict(layers=LAYERS, embed_dim=16, ffn_embed_dim=32, attention_heads=HEADS)
+    args = Namespace(arch="roberta_base", max_positions=MAX_POSITIONS, tokens_per_sample=MAX_POSITIONS)
+    vars(args).update({f"encoder_{name}": size for name, size in sizes.items()})
     theirs = randomize(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=dictionary)))
     state = theirs.state_dict()
     if published_names:
@@ -89,18 +92,8 @@ def xlm_model(symbols):
     from transformers import XLMConfig, XLMWithLMHeadModel
 
     words = xlm_words(symbols)
-    config = XLMConfig(
-        vocab_size=len(words),
-        emb_dim=16,
-        n_layers=LAYERS,
-        n_heads=HEADS,
-        max_position_embeddings=MAX_POSITIONS,
-        n_langs=len(XLM_LANGUAGES),
-        id2lang=dict(enumerate(XLM_LANGUAGES)),
-        pad_token_id=2,
-        eos_token_id=1,
-    )
-    theirs = randomize(XLMWithLMHeadModel(config))
+    more = dict(n_langs=len(XLM_LANGUAGES), id2lang=dict(enumerate(XLM_LANGUAGES)), pad_token_id=2, eos_token_id=1)
+    theirs = randomize(XLMWithLMHeadModel(XLMConfig(vocab_size=len(words), **XLM_SIZES, **more)))
     place = {word: row for row, word in enumerate(words)}
     rows = torch.tensor([place.get(symbol, place["<special1>"]) for symbol in symbols])
 
@@ -125,17 +118,8 @@ def xlm_pth(data_bin, symbols, folder, prefix=""):
         if not name.endswith("position_ids")
     }
     words = dict(enumerate(xlm_words(symbols)))
-    params = {
-        "n_heads": HEADS,
-        "n_langs": len(XLM_LANGUAGES),
-        "id2lang": dict(enumerate(XLM_LANGUAGES)),
-        "emb_dim": 16,
-        "gelu_activation": True,
-        "asm": False,
-        "sinusoidal_embeddings": False,
-        "pad_index": 2,
-        "lgs": "fr-xx-en",
-    }
+    params = dict(n_heads=HEADS, n_langs=len(XLM_LANGUAGES), id2lang=dict(enumerate(XLM_LANGUAGES)), emb_dim=16)
+    params |= dict(gelu_activation=True, asm=False, sinusoidal_embeddings=False, pad_index=2, lgs="fr-xx-en")
     content = {
         "model": state,
         "params": params,

@@ -1,10 +1,6 @@
 """Stopped runs that are resumed bit-identically: checks for the tests of several tasks."""
 
-from tests.commands import (
-    equal_parameters,
-    load,
-    run_train,
-)
+from tests.commands import equal_parameters, load, run_train
 
 WITH_WORKERS = ["--cpu", "--num-workers", "2", "--no-progress-bar"]
 SAVING = ["--save-interval-updates", 1, "--disable-validation", "--no-epoch-checkpoints"]

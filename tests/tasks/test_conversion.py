@@ -14,22 +14,16 @@ from fairseq_xl.checkpoints import published_models
 from fairseq_xl.errors import UserError
 from tests.commands import run_train, translation
 from tests.published_text import write_wordpiece, write_xlm
-from tests.tasks.conversion_builders import SENTENCES, TEXT, framed, mbart, original, randomize, run, xlm_roberta  # noqa: F401
+from tests.tasks.conversion_builders import SENTENCES, TEXT, framed, mbart, original, run, xlm_roberta  # noqa: F401
+from tests.tasks.published_models import XLM_SIZES, randomize
 
 
 def mbert(folder, data_bin):
     from transformers import BertConfig, BertForPreTraining
 
     pieces = write_wordpiece(folder / "vocab.txt", TEXT, least=2)
-    config = BertConfig(
-        vocab_size=len(pieces),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=40,
-    )
-    model = randomize(BertForPreTraining(config))
+    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    model = randomize(BertForPreTraining(BertConfig(vocab_size=len(pieces), max_position_embeddings=40, **sizes)))
     model.save_pretrained(folder)
     return model
 
@@ -39,17 +33,8 @@ def xlm(folder, data_bin):
 
     write_xlm(folder, TEXT)
     words = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-    config = XLMConfig(
-        vocab_size=len(words),
-        emb_dim=16,
-        n_layers=2,
-        n_heads=2,
-        max_position_embeddings=40,
-        n_langs=3,
-        id2lang={0: "fr", 1: "de", 2: "en"},
-        pad_index=2,
-    )
-    model = randomize(XLMWithLMHeadModel(config))
+    more = dict(n_langs=3, id2lang={0: "fr", 1: "de", 2: "en"}, pad_index=2)
+    model = randomize(XLMWithLMHeadModel(XLMConfig(vocab_size=len(words), **XLM_SIZES, **more)))
     model.save_pretrained(folder)
     return model
 
@@ -66,22 +51,12 @@ def veco(folder, data_bin):
         dictionary.add_symbol(symbol)
     (folder / "dict.txt").write_text("".join(f"{symbol} 1\n" for symbol in listed), encoding="utf-8")
     shutil.copy(data_bin / "sentencepiece.model", folder / "sentencepiece.bpe.model")
-    args = Namespace(
-        arch="veco_large",
-        encoder_embed_dim=16,
-        encoder_ffn_embed_dim=64,
-        encoder_layers=2,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_learned_pos=True,
-        decoder_learned_pos=True,
-        share_all_embeddings=True,
-        layernorm_embedding=True,
-        activation_fn="gelu",
-        max_source_positions=40,
-        max_target_positions=40,
-    )
+    sizes = dict(encoder_embed_dim=16, encoder_ffn_embed_dim=64, encoder_layers=2, decoder_layers=1)
+    sizes |= dict(max_source_positions=40, max_target_positions=40)
+    sides = {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
+    sides |= {f"{side}_learned_pos": True for side in ("encoder", "decoder")}
+    form = dict(share_all_embeddings=True, layernorm_embedding=True, activation_fn="gelu")
+    args = Namespace(arch="veco_large", **sizes, **sides, **form)
     base_architecture(args)
     model = randomize(
         TransformerModel.build_model(args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))

@@ -190,12 +190,6 @@ def test_a_direction_is_needed_where_there_are_several(original, data_bin, tmp_p
     assert "without a direction" in caplog.text or "no direction is named" in caplog.text
 
 
-def test_codes_of_languages_with_a_hyphen(original, data_bin, tmp_path):
-    xlm_roberta(original, data_bin)
-    with pytest.raises(UserError, match="--langs: 'pt-BR' is not a language code"):
-        run(original, tmp_path / "ours", "--langs", "en,pt-BR")
-
-
 def described(*paths):
     """The JSON objects that `fairseq-xl describe` writes."""
     output = io.StringIO()

@@ -12,7 +12,7 @@ from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.errors import UserError
 from tests.builders import eval_lm, validation_losses
 from tests.command_line import cli
-from tests.commands import pretraining, run_eval_lm, run_train, run_validate, translation
+from tests.commands import evaluated, pretraining, run_eval_lm, run_train, run_validate, translation
 
 BLOCK = 32  # --objective-options clm.length
 
@@ -30,12 +30,8 @@ def test_validate_gives_the_loss_of_training(data_bin, tmp_path, name):
     trained = validation_losses(run_train([*LINES[name](data_bin, tmp_path), "--max-epoch", 2]))
     assert len(trained) == 2 and trained[0]["loss"] != trained[1]["loss"]
     for epoch, expected in enumerate(trained, start=1):
-        again = run_validate(
-            [
-                data_bin,
-                *cli(task=f"xl_{name}", path=tmp_path / f"checkpoint{epoch}.pt", max_tokens=256, user_dir="fairseq_xl"),
-            ]
-        )
+        path = tmp_path / f"checkpoint{epoch}.pt"
+        again = run_validate(evaluated(data_bin, name, path, max_tokens=256))
         (found,) = validation_losses(again)
         names = {key for key in expected if re.search("loss|ppl", key)} - {"best_loss"}
         assert len(names) > 2

@@ -42,23 +42,11 @@ SAME = {
 
 def hydra_train(folder, name, *overrides):
     """Runs fairseq-hydra-train in a process of its own, in a `folder` outside the repository."""
-    return subprocess.run(
-        [
-            python(),
-            "-c",
-            "from fairseq_cli.hydra_train import cli_main; cli_main()",
-            *cli(config_dir=CONFIGS),
-            "--config-name",
-            name,
-            f"common.user_dir={ROOT / 'fairseq_xl'}",
-            "common.cpu=true",
-            *overrides,
-        ],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-    )
+    command = [python(), "-c", "from fairseq_cli.hydra_train import cli_main; cli_main()", *cli(config_dir=CONFIGS)]
+    settings = [f"common.user_dir={ROOT / 'fairseq_xl'}", "common.cpu=true", *overrides]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    arguments = [*command, "--config-name", name, *settings]
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, env=environment)
 
 
 # The configuration
@@ -85,15 +73,8 @@ def parsed(name):
 NAMED_OBJECTIVES = {"pretrain": "clm,mlm,tlm", "unsupervised": "xdae,back_translation"}
 #: what hydra has no command line to find out, and where things go
 ELSEWHERE = {
-    "common.user_dir",
-    "task.data",
-    "checkpoint.save_dir",
-    "common.tpu",
-    "dataset.max_tokens_valid",
-    "dataset.batch_size_valid",
-    "task.seed",
-    "task.update_freq",
-    "common.fp16_no_flatten_grads",
+    *("common.user_dir", "task.data", "checkpoint.save_dir", "common.tpu", "dataset.max_tokens_valid"),
+    *("dataset.batch_size_valid", "task.seed", "task.update_freq", "common.fp16_no_flatten_grads"),
 }
 
 
@@ -190,15 +171,8 @@ def test_a_run_is_that_of_fairseq_train(here, name, monkeypatch):
     """Bit for bit, also a stopped and resumed one."""
     monkeypatch.chdir(here)
     given = hydra_runs(here, name)
-    run_train(
-        [
-            "text",
-            *cli(user_dir=ROOT / "fairseq_xl"),
-            *flags(SAME[name]),
-            *given,
-            *cli(max_update=5, save_dir=f"{name}/flags"),
-        ]
-    )
+    more = cli(max_update=5, save_dir=f"{name}/flags")
+    run_train(["text", *cli(user_dir=ROOT / "fairseq_xl"), *flags(SAME[name]), *given, *more])
     one, two = (
         checkpoint_utils.load_checkpoint_to_cpu(f"{name}/{way}/checkpoint_last.pt") for way in ("hydra", "flags")
     )
@@ -295,27 +269,10 @@ def test_a_learning_rate_that_is_fairseqs_default_is_distinguished_from_a_given_
 
 def test_hydras_warnings_are_not_shown(here):
     """fairseq's commands call an old interface of hydra, which users cannot change."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "fairseq_cli.train",
-            "nowhere",
-            *cli(
-                user_dir=ROOT / "fairseq_xl",
-                task="xl_pretraining",
-                criterion="xl_pretraining",
-                arch="xl_xlm_tiny",
-                max_tokens="256",
-                cpu=True,
-                optimizer="xl_adam",
-                lr="0.1",
-            ),
-        ],
-        cwd=here,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "fairseq_cli.train", "nowhere", *cli(user_dir=ROOT / "fairseq_xl", cpu=True)]
+    options = cli(task="xl_pretraining", criterion="xl_pretraining", arch="xl_xlm_tiny", max_tokens="256")
+    options += cli(optimizer="xl_adam", lr="0.1")
+    done = subprocess.run([*command, *options], cwd=here, capture_output=True, text=True)
     assert "nowhere: no such data folder" in done.stderr
     shown = re.sub(r".*FutureWarning: `torch.jit.script` is deprecated.*\n.*\n", "", done.stderr)  # of `import fairseq`
     assert "Warning" not in shown and "hydra" not in shown

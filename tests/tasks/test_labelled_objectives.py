@@ -22,14 +22,7 @@ from tests.builders import (
     validation_losses,
 )
 from tests.command_line import cli
-from tests.commands import (
-    classification,
-    equal_parameters,
-    load,
-    pretraining,
-    run_train,
-    run_validate,
-)
+from tests.commands import classification, equal_parameters, load, pretraining, run_train, run_validate
 from tests.tasks.resuming import LAST, check_stop
 
 PLAIN = ["--dropout", 0, "--attention-dropout", 0]
@@ -243,8 +236,6 @@ def refused(line, sentence):
     "objectives, sentence",
     [
         ("mlm,mlm=classification", "mlm is named twice; expected some of"),
-        ("nc=classification,nc=tagging", "nc is named twice; expected some of"),
-        ("nc=parsing", "unknown parsing; expected some of"),
         ("mlm,x=tlm", "x=tlm: tlm reads no files of its own"),
         ("mlm,clm=classification", "clm=classification: clm is an objective: choose another name"),
         ("mlm,a.b=tagging", "a.b=tagging: a name has letters, digits, _ and - only"),
@@ -261,8 +252,6 @@ def refused(line, sentence):
         ("mlm,classification classification.alpha=0.3", "classification.alpha=0.3 should be left out"),
         ("mlm,tagging mlm.weight=0:1,9:0", "mlm.weight=0:1,9:0: it becomes 0, which needs a number of --updates"),
         ("mlm,tagging tagging.eval_langs=xx", "language 'xx' has no symbol"),
-        ("mlm,tagging tagging.length=64", "tagging.length=64 needs 64 positions"),
-        ("mlm,tagging tagging.pooler=True", "tagging.pooler=True: tagging has no option pooler; "),
         ("mlm,tagging tagging.examples_per_epoch=0", "tagging.examples_per_epoch=0 should be 1 or more"),
     ],
 )

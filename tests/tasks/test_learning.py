@@ -9,7 +9,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.evaluation.bleu import bleu
 from tests.builders import validation_losses
 from tests.command_line import cli
-from tests.commands import pretraining, run_generate, run_train, translation
+from tests.commands import evaluated, pretraining, run_generate, run_train, translation
 from tests.tasks.conftest import write_encoded
 
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0]
@@ -20,19 +20,8 @@ def test_translation_learns_20_pairs_by_heart(data_bin, corpus, tmp_path):
         data_bin, tmp_path, "-s", "en", "-t", "fr", "--max-update", 300, "--lr", 0.01, "--max-tokens", 100
     )
     run_train([*line, "--disable-validation", "--save-interval", 1000, *LEARNING])
-    output = run_generate(
-        [
-            data_bin,
-            *cli(
-                task="xl_translation",
-                user_dir="fairseq_xl",
-                s="en",
-                t="fr",
-                path=tmp_path / "checkpoint_last.pt",
-                post_process="sentencepiece",
-            ),
-        ]
-    )
+    search = cli(s="en", t="fr", post_process="sentencepiece")
+    output = run_generate(evaluated(data_bin, "translation", tmp_path / "checkpoint_last.pt", *search))
     hypotheses = [lines[0].partition("\t")[2] for _, lines in sorted(output.lines("D").items())]
     references = (corpus / "few.en-fr.fr").read_text(encoding="utf-8").splitlines()
     assert bleu(hypotheses, references)["score"] > 90, hypotheses[:3]

@@ -4,16 +4,14 @@ import logging
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 from fairseq.logging import progress_bar
 
 from fairseq_xl.engine import log
 from fairseq_xl.evaluation.training_curves import read_log
-from fairseq_xl.tasks import planned_batches
 from tests.command_line import cli
-from tests.commands import pretraining, run_train, run_validate, validation
+from tests.commands import pretraining, run_train
 
 TIMED = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| [A-Z]+ \| ")
 
@@ -53,12 +51,6 @@ def test_the_log_file_is_utf8_whatever_the_locale(tmp_path):
     with log.written_to(str(tmp_path / "train.log")):
         logging.getLogger("fairseq_cli.train").error("ü")
     assert (tmp_path / "train.log").read_bytes().endswith("ü\n".encode())
-
-
-def test_the_folder_of_the_log_file_is_made(data_bin, tmp_path):
-    path = tmp_path / "new/run/train.log"
-    with log.written_to(str(path)):
-        assert path.exists()
 
 
 @pytest.mark.parametrize(
@@ -110,34 +102,6 @@ def test_tensorboard_has_all_statistics(data_bin, tmp_path, monkeypatch):
 )
 def test_the_console_is_short(name, level, message, shown):
     assert log.is_for_console(logging.LogRecord(name, level, "", 0, message, (), None)) is shown
-
-
-def test_validation_takes_a_sample_and_says_so_once(data_bin, tmp_path, monkeypatch):
-    """Blocks of 32 tokens of three languages, and two pairs; fairseq-validate takes the same sample."""
-    plans = Mock(wraps=planned_batches.validation_plan)
-    monkeypatch.setattr(planned_batches, "validation_plan", plans)
-    line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 1, "--max-update", 2, "--validation-examples", 3)
-    sample = r"validation on valid reads a fixed sample: 15 of (\d+) examples, at most 3 of each language or pair and "
-    sample += r"objective \(--validation-examples; 0: all\)"
-    seen = run_train(line)
-    (every,) = re.findall(sample, seen.log)
-    losses = seen.statistics("ppl", "valid")
-    assert len(losses) == 2 and plans.call_count == 2  # of two objectives, for both validations
-    path = tmp_path / "checkpoint_last.pt"
-    same = run_validate(validation(data_bin, path))
-    assert same.statistics("ppl", "valid") == [losses[-1]] and re.findall(sample, same.log) == [every]
-    whole = run_validate([*validation(data_bin, path), "--validation-examples", 0])
-    assert whole.statistics("ppl", "valid") != [losses[-1]] and "fixed sample" not in whole.log
-    assert int(every) > 15 and whole.statistics("bsz") == [every]
-    resumed = run_train([*line, "--validation-examples", 0, "--max-update", 3])
-    assert "fixed sample" not in resumed.log and "other settings" not in resumed.log
-
-
-def test_the_share_of_padding_is_logged_once_an_epoch(data_bin, tmp_path):
-    line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 2, "--max-update", 3, "--disable-validation")
-    shown = re.findall(r"^batches of epoch (\d): (\d+\.\d) % of the tokens are padding$", run_train(line).log, re.M)
-    assert [epoch for epoch, _ in shown] == ["1", "2"]
-    assert all(0 < float(share) < 50 for _, share in shown)
 
 
 def test_options_without_effect_are_named(data_bin, tmp_path):

@@ -15,7 +15,7 @@ from fairseq_xl.serving.export import write_graph
 from fairseq_xl.serving.runtime import Exported
 from tests.builders import write_task
 from tests.command_line import cli
-from tests.commands import classification, dan, run_generate, run_train, run_validate, translation
+from tests.commands import classification, dan, evaluated, run_generate, run_train, run_validate, translation
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, write
 
 
@@ -45,13 +45,8 @@ def export(capsys, *arguments):
 
 def test_a_classifier_predicts_what_it_does_in_torch(data_bin, classifier, tmp_path, capsys):
     files, checkpoint = classifier
-    run_validate(
-        [
-            data_bin,
-            *cli(task="xl_classification", path=checkpoint, task_files=files, predictions_to=tmp_path),
-            *cli(valid_subset="test", eval_langs="de", train_langs="de", batch_size=7, user_dir="fairseq_xl"),
-        ]
-    )
+    to = cli(task_files=files, predictions_to=tmp_path, valid_subset="test", eval_langs="de", train_langs="de")
+    run_validate(evaluated(data_bin, "classification", checkpoint, *to, batch_size=7))
     predicted = [line.split("\t") for line in (tmp_path / "test.de.tsv").read_text(encoding="utf-8").splitlines()]
     lines = [line.split("\t", 1)[1] for line in (files / "test.de.tsv").read_text(encoding="utf-8").splitlines()]
     write(tmp_path / "pairs.de", [*lines, ""])

@@ -7,9 +7,7 @@ import torch
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from tests.builders import write_task
-from tests.command_line import cli
-from tests.commands import classification, denoising, load, pretraining, run_train, translation
+from tests.commands import denoising, load, pretraining, run_train, translation
 from tests.tiny_data import write_dictionary
 
 TOKENS, BIAS = "token_embeddings.table.weight", "token_embeddings.output_bias"
@@ -80,28 +78,6 @@ def test_pretraining(reordered, mlm, tmp_path):
     found, log, fresh = runs_of(line, tmp_path, "--init-from", mlm)
     assert check(reordered, load(mlm), found, fresh, {"encoder": "encoder"}) == 3
     assert f"{mlm}: languages are matched by name; random rows: [es], embedding of es; dropped: de" in log
-
-
-def test_veco(reordered, data_bin, tmp_path):
-    arch = ["--arch", "xl_veco_tiny"]
-    run_train([*pretraining(data_bin, tmp_path / "old", *arch, objectives="mlm"), *ONCE])
-    path = tmp_path / "old" / "checkpoint_last.pt"
-
-    def line(folder):
-        return pretraining(reordered, folder, *arch, objectives="mlm")
-
-    found, _, fresh = runs_of(line, tmp_path, "--init-from", path)
-    assert check(reordered, load(path), found, fresh, {"encoder": "encoder"}) >= 2
-
-
-def test_classification(reordered, mlm, tmp_path):
-    files = write_task(tmp_path / "files", 1)
-
-    def line(folder):
-        return classification(reordered, files, folder, *cli(train_langs="en,fr", eval_langs="en,fr"))
-
-    found, log, fresh = runs_of(line, tmp_path, "--init-from", mlm)
-    assert check(reordered, load(mlm), found, fresh, {"encoder": "encoder"}) == 3 and "dropped: de" in log
 
 
 @pytest.mark.parametrize("shared", [[], ["--share-embeddings"]])

@@ -165,15 +165,8 @@ def test_a_parameter_that_an_update_does_not_use_stays(data_bin, tmp_path, monke
     """headed and tlm alternate; with zeros for gradients Adam would change headed's parameters in tlm's updates too."""
     monkeypatch.setitem(OBJECTIVES, Headed.name, Headed)
     flags = [f"--{name}"] if name else []
-    run_train(
-        pretraining(
-            data_bin,
-            tmp_path,
-            *cli(max_update=4, save_interval_updates=1, disable_validation=True),
-            *flags,
-            objectives="headed,tlm",
-        )
-    )
+    flags += cli(max_update=4, save_interval_updates=1, disable_validation=True)
+    run_train(pretraining(data_bin, tmp_path, *flags, objectives="headed,tlm"))
     after = [trained_parameters(tmp_path / f"checkpoint_1_{update}.pt") for update in (1, 2, 3, 4)]
     own = {"heads.headed.weight", "heads.headed.bias"}
     for update, (before, now) in enumerate(itertools.pairwise(after), start=2):
@@ -209,14 +202,8 @@ def test_other_tasks_learn_and_are_validated(data_bin, task_files, tmp_path, nam
 
 def test_generation_with_fp16(data_bin, tmp_path):
     """The hypotheses are the same, except one or two near ties; scores agree within the type's rounding."""
-    run_train(
-        both_directions(
-            data_bin,
-            None,
-            tmp_path,
-            *cli(max_epoch=10, max_tokens=512, lr=0.01, fp16=True, no_epoch_checkpoints=True, disable_validation=True),
-        )
-    )
+    more = cli(max_epoch=10, max_tokens=512, lr=0.01, fp16=True, no_epoch_checkpoints=True, disable_validation=True)
+    run_train(both_directions(data_bin, None, tmp_path, *more))
     plain, half = (hypotheses(generate(data_bin, tmp_path / "checkpoint_last.pt", *more)) for more in ([], ["--fp16"]))
     same = [(one, other) for one, other in zip(plain, half, strict=True) if one[3] == other[3]]
     assert len(same) >= len(plain) - 2 and plain != half

@@ -15,7 +15,6 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
 from tests.command_line import cli
 from tests.commands import (
-    MAX_POSITIONS,
     classification,
     denoising,
     generation,
@@ -33,6 +32,7 @@ from tests.tasks.published_data import (
     WORDS_OF_RAW,
     data,  # noqa: F401
 )
+from tests.tasks.published_models import XLM_SIZES
 from tests.tasks.tiny_text import sentences
 
 
@@ -169,17 +169,8 @@ def test_published_weights_fit_the_text(data, tmp_path, container):
     """The rows of XLM's file and of transformers' are the same symbols of our dictionary, and the ids those of XLM."""
     root = data.parent
     words = [line.rpartition(" ")[0] for line in (root / "vocab").read_text(encoding="utf-8").splitlines()]
-    config = XLMConfig(
-        vocab_size=len(words) + len(SPECIAL),
-        emb_dim=16,
-        n_layers=1,
-        n_heads=2,
-        max_position_embeddings=MAX_POSITIONS,
-        n_langs=2,
-        id2lang={0: "en", 1: "de"},
-        pad_token_id=2,
-        eos_token_id=1,
-    )
+    more = dict(n_langs=2, id2lang={0: "en", 1: "de"}, pad_token_id=2, eos_token_id=1)
+    config = XLMConfig(vocab_size=len(words) + len(SPECIAL), **XLM_SIZES | dict(n_layers=1), **more)
     theirs = XLMWithLMHeadModel(config).eval()
     path = tmp_path / "published"
     path.mkdir()

@@ -13,7 +13,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from tests.command_line import cli
-from tests.commands import MAX_POSITIONS, load, run_generate, run_train, translation
+from tests.commands import MAX_POSITIONS, evaluated, load, run_generate, run_train, translation
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES
 from tests.tasks.xlm_reference import Transformer, translate
 
@@ -32,18 +32,10 @@ class Model:
         self.dictionary, self.path = XLDictionary.load(data_bin / "dict.txt"), path
         symbols = self.dictionary.symbols[: self.dictionary.first_language]
         self.words = [*SPECIAL, *symbols[4:-1]]
-        self.params = {
-            "emb_dim": 16,
-            "n_layers": LAYERS,
-            "n_heads": HEADS,
-            "n_langs": len(LANGUAGES),
-            "gelu_activation": gelu,
-            "positions": MAX_POSITIONS,
-            "share_inout_emb": True,
-            "id2lang": dict(enumerate(LANGUAGES)),
-            "lang2id": {language: number for number, language in enumerate(LANGUAGES)},
-            "mt_steps": [("en", "de")],
-        }
+        numbers = {language: number for number, language in enumerate(LANGUAGES)}
+        self.params = dict(emb_dim=16, n_layers=LAYERS, n_heads=HEADS, n_langs=len(LANGUAGES), gelu_activation=gelu)
+        self.params |= dict(positions=MAX_POSITIONS, share_inout_emb=True, mt_steps=[("en", "de")])
+        self.params |= dict(id2lang=dict(enumerate(LANGUAGES)), lang2id=numbers)
         place = {word: row for row, word in enumerate(self.words)} | {"<mask>": SPECIAL.index("<special1>")}
         self.rows = [place[symbol] for symbol in symbols]  # theirs of each of our ids
         self.encoder, self.decoder = (Transformer(self.params, len(self.words), first) for first in (True, False))
@@ -99,24 +91,8 @@ def own(data_bin, tmp_path):
 
 
 def generate(data_bin, path, *more):
-    return run_generate(
-        [
-            data_bin,
-            *cli(
-                user_dir="fairseq_xl",
-                task="xl_translation",
-                s="en",
-                t="de",
-                path=path,
-                beam=1,
-                min_len=0,
-                max_len_a=0,
-                max_len_b=LONGEST,
-                max_tokens=400,
-            ),
-            *more,
-        ]
-    )
+    search = cli(s="en", t="de", beam=1, min_len=0, max_len_a=0, max_len_b=LONGEST, max_tokens=400)
+    return run_generate(evaluated(data_bin, "translation", path, *search, *more))
 
 
 def test_generate_writes_what_xlm_writes(data_bin, corpus, model):
@@ -141,31 +117,16 @@ def test_training_starts_as_the_published_model(data_bin, tmp_path, gelu):
         data_bin,
         tmp_path,
         *FORM,
-        *cli(
-            s="en",
-            t="de",
-            init_encoder_from=model.path,
-            init_decoder_from=model.path,
-            activation="gelu" if gelu else "relu",
-            max_update=2,
-            lr=0,
-            disable_validation=True,
-        ),
+        *cli(s="en", t="de", init_encoder_from=model.path, init_decoder_from=model.path),
+        *cli(activation="gelu" if gelu else "relu", max_update=2, lr=0, disable_validation=True),
     )
     output = run_train(line)
     assert f"{model.path}: published weights, new rows: [en], [de], [fr], embedding of fr" in output.log
     assert output.log.count("published weights") == 1 and "decoder from " in output.log
     assert f"decoder from {model.path}: " in output.log and "new: none" in output.log
     assert f"{model.path}: not used: encoder.token_embeddings.output_bias" in output.log
-    cfg = EncoderDecoderConfig(
-        embed_dim=16,
-        ffn_dim=64,
-        heads=HEADS,
-        encoder_layers=LAYERS,
-        decoder_layers=LAYERS,
-        max_positions=MAX_POSITIONS,
-        activation="gelu" if gelu else "relu",
-    )
+    sizes = dict(embed_dim=16, ffn_dim=64, heads=HEADS, encoder_layers=LAYERS, decoder_layers=LAYERS)
+    cfg = EncoderDecoderConfig(**sizes, max_positions=MAX_POSITIONS, activation="gelu" if gelu else "relu")
     ours = XLEncoderDecoderModel(cfg, model.dictionary).eval()
     ours.load_state_dict(load(tmp_path / "checkpoint_last.pt"))
     source, target = [10, 7, 12, 8, 5], [9, 6, 11]

@@ -42,41 +42,32 @@ UPDATES = 5  # updates of an epoch of pre-training
 ROOT = Path(__file__).parents[2]
 PATIENCE = 300  # seconds until a process that hangs is given up; on a busy machine one may take a minute
 
+EPOCH = ["--updates-per-epoch", UPDATES]
+BLOCKS = f"mlm.sample_break_mode=complete mlm.mixed=true mlm.warmup_length=12 mlm.warmup_length_updates={UPDATES}"
+#: the weight of denoising falls to 0 at the end of epoch 2; epoch 3 has no denoising
+FALLING = f"{UNSUPERVISED} xdae.weight=0:1,{UPDATES}:0.5,{2 * UPDATES}:0"
+
+
+def run_of(build, *more, **options):
+    """A function (data, save folder) -> a command line of fairseq-train."""
+    return lambda data, folder: build(data, folder, *more, **options)
+
+
 RUNS = {
-    "alternate": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", UPDATES),
+    "alternate": run_of(pretraining, *EPOCH),
     # an update is two micro-steps of one objective: update 1 mlm mlm, update 2 tlm tlm
-    "alternate-frequency-2": lambda data, folder: pretraining(
-        data, folder, "--updates-per-epoch", UPDATES, "--update-freq", 2
-    ),
+    "alternate-frequency-2": run_of(pretraining, *EPOCH, "--update-freq", 2),
     # an update is a micro-step of each objective
-    "cycle-frequency-2": lambda data, folder: pretraining(
-        data, folder, "--updates-per-epoch", UPDATES, "--update-freq", 2, "--schedule", "cycle"
-    ),
-    "random": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", UPDATES, "--schedule", "random"),
-    "clm": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", UPDATES, objectives="clm"),
-    "sentence-blocks": lambda data, folder: pretraining(
-        data,
-        folder,
-        *(
-            "--objective-options",
-            "mlm.length=32 mlm.sample_break_mode=complete mlm.mixed=true "
-            f"mlm.warmup_length=12 mlm.warmup_length_updates={UPDATES}",
-        ),
-        *("--updates-per-epoch", UPDATES, "--position-init", "sinusoidal"),
+    "cycle-frequency-2": run_of(pretraining, *EPOCH, "--update-freq", 2, "--schedule", "cycle"),
+    "random": run_of(pretraining, *EPOCH, "--schedule", "random"),
+    "clm": run_of(pretraining, *EPOCH, objectives="clm"),
+    "sentence-blocks": run_of(
+        *(pretraining, *EPOCH, "--position-init", "sinusoidal", "--objective-options", f"mlm.length=32 {BLOCKS}"),
         objectives="mlm",
     ),
-    "unsupervised": lambda data, folder: (
-        unsupervised(  # the weight of denoising falls to 0 at the end of epoch 2; epoch 3 has no denoising
-            data,
-            folder,
-            *("--objective-options", f"{UNSUPERVISED} xdae.weight=0:1,{UPDATES}:0.5,{2 * UPDATES}:0"),
-            *("--updates-per-epoch", UPDATES),
-        )
-    ),
-    "translation": lambda data, folder: translation(data, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
-    "translation-frequency-2": lambda data, folder: translation(
-        data, folder, "-s", "de", "-t", "en", "--update-freq", 2, "--max-tokens", 84
-    ),
+    "unsupervised": run_of(unsupervised, *EPOCH, "--objective-options", FALLING),
+    "translation": run_of(translation, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
+    "translation-frequency-2": run_of(translation, "-s", "de", "-t", "en", "--update-freq", 2, "--max-tokens", 84),
 }
 LAST = 13  # updates of a whole run: in epoch 3
 

@@ -1,7 +1,6 @@
 """Same-language generation through fairseq-train, -validate, -generate and -interactive."""
 
 import io
-import itertools
 import json
 import lzma
 import math
@@ -26,6 +25,7 @@ from tests.command_line import cli
 from tests.commands import (
     denoising,
     equal_parameters,
+    evaluated,
     generation,
     load,
     pretraining,
@@ -64,22 +64,8 @@ def learned(data_bin, task_files, tmp_path_factory):
 
 
 def generate(data, files, checkpoint, language, *more):
-    return run_generate(
-        [
-            data,
-            *cli(
-                task="xl_generation",
-                user_dir="fairseq_xl",
-                path=checkpoint,
-                task_files=files,
-                eval_langs=language,
-                beam=2,
-                max_len_b=12,
-                remove_bpe="sentencepiece",
-            ),
-            *more,
-        ]
-    )
+    search = cli(task_files=files, eval_langs=language, beam=2, max_len_b=12, remove_bpe="sentencepiece")
+    return run_generate(evaluated(data, "generation", checkpoint, *search, *more))
 
 
 def test_it_is_an_objective_beside_others(data_bin, task_files, tmp_path):
@@ -237,66 +223,11 @@ def test_resume_is_exact(data_bin, task_files, tmp_path):
 
 def test_smoothing_is_for_training_only(data_bin, task_files, tmp_path):
     """With the learning rate 0, training losses differ and validation losses do not."""
-    outputs = [
-        run_train(
-            generation(
-                data_bin,
-                task_files,
-                tmp_path,
-                *cli(max_epoch=1, no_save=True, lr=0, dropout=0, attention_dropout=0, label_smoothing=smoothing),
-            )
-        )
-        for smoothing in (0, 0.3)
-    ]
+    more = cli(max_epoch=1, no_save=True, lr=0, dropout=0, attention_dropout=0)
+    line = generation(data_bin, task_files, tmp_path, *more)
+    outputs = [run_train([*line, "--label-smoothing", smoothing]) for smoothing in (0, 0.3)]
     assert outputs[0].losses != outputs[1].losses
     assert validation_losses(outputs[0])[0]["loss"] == validation_losses(outputs[1])[0]["loss"]
-
-
-def test_generation_options_of_fairseq_hold(data_bin, task_files, learned, tmp_path):
-    """No bigram of pieces occurs twice; scores are divided by the length to the power of the penalty."""
-    checkpoint = learned[0] / "checkpoint_best.pt"
-    more = ["--min-len", 9, "--max-len-b", 11]
-
-    def texts(*options):
-        return [
-            line[0].partition("\t")[2].split()
-            for line in generate(data_bin, task_files, checkpoint, "de", *more, *options).lines("H").values()
-        ]
-
-    def repeated(words):
-        pairs = list(itertools.pairwise(words))
-        return len(pairs) > len(set(pairs))
-
-    assert any(map(repeated, texts())) and not any(map(repeated, texts("--no-repeat-ngram-size", 2)))
-    output = generate(data_bin, task_files, checkpoint, "de", "--lenpen", 2)
-    for number, lines in output.lines("P").items():
-        scores_of_tokens = [float(value) for value in lines[0].split()]
-        score = float(output.lines("H")[number][0].partition("\t")[0])
-        assert score == pytest.approx(sum(scores_of_tokens) / len(scores_of_tokens) ** 2, abs=2e-4)
-
-
-def test_raw_lines_are_titled_one_by_one(data_bin, task_files, learned):
-    lines = (task_files / "test.de.src").read_text(encoding="utf-8").splitlines()
-    model = data_bin / "sentencepiece.model"
-    output = run_interactive(
-        [
-            data_bin,
-            *cli(
-                task="xl_generation",
-                user_dir="fairseq_xl",
-                eval_langs="de",
-                path=learned[0] / "checkpoint_best.pt",
-                beam=2,
-                max_len_b=12,
-                bpe="sentencepiece",
-                sentencepiece_model=model,
-            ),
-        ],
-        [lines[3], "", lines[0]],
-    )
-    expected = generate(data_bin, task_files, learned[0] / "checkpoint_best.pt", "de").lines("D")
-    found = [texts[0].partition("\t")[2] for texts in output.lines("D").values()]
-    assert found == [expected[3][0].partition("\t")[2], "", expected[0][0].partition("\t")[2]]
 
 
 def test_long_examples_are_truncated_and_counted(data_bin, task_files, tmp_path):
@@ -389,29 +320,6 @@ def test_all_streams_are_fine_tuned_and_the_first_one_is_scored(data_bin, task_f
             first = sequence_terms(model, batches[code])[0]
             assert float(found[f"ppl_{code}"]) == pytest.approx(math.exp(first.sum / first.count), rel=1e-3)
     assert len(generate(data_bin, task_files, checkpoint, "de").lines("D")) == SPLITS["test"]
-
-
-@pytest.mark.parametrize("options", [["--init-from"], ["--init-encoder-from", "--init-decoder-from"]])
-def test_fine_tuning_starts_from_an_encoder_twice(data_bin, task_files, pretrained, tmp_path, options):
-    both = [word for option in options for word in (option, pretrained["mlm"])]
-    found, initial = started(data_bin, task_files, tmp_path, *both), load(pretrained["mlm"])
-    for name in (name for name in initial if name.startswith("encoder.") and "token_embeddings" not in name):
-        assert torch.equal(found[name], initial[name])
-        assert torch.equal(found[name.replace("encoder.", "decoder.", 1)], initial[name])
-    assert torch.equal(found["encoder.token_embeddings.table.weight"], initial["encoder.token_embeddings.table.weight"])
-    assert torch.equal(found["encoder.token_embeddings.output_bias"], initial["encoder.token_embeddings.output_bias"])
-
-
-def test_fine_tuning_starts_from_word_vectors(data_bin, task_files, tmp_path):
-    """Of encoder and decoder, which share the embeddings; a symbol of the dictionary without a vector is random."""
-    symbols = XLDictionary.load(data_bin / "dict.txt").symbols
-    (tmp_path / "some.vec").write_text(f"{symbols[10]} {' '.join(['1'] * 8 + ['-1'] * 8)}\n", encoding="utf-8")
-    table = started(data_bin, task_files, tmp_path, "--init-embeddings-from", tmp_path / "some.vec")[
-        "encoder.token_embeddings.table.weight"
-    ]
-    row = table[10] / table[10, 0]
-    torch.testing.assert_close(row, torch.tensor([1.0] * 8 + [-1.0] * 8))
-    assert len(set(table[11].abs().tolist())) == 16
 
 
 def refused(line, *sentence, run=run_train):

@@ -200,20 +200,11 @@ def test_incomplete_shards_are_refused(tmp_path):
 
 def test_a_pattern_without_quotes_is_one_sentence(shards, tmp_path):
     line = pretraining(shards / "0", tmp_path / "run", "--cpu")
-    done = subprocess.run(
-        [python(), "-m", "fairseq_cli.train", *map(str, [line[0], shards / "1", shards / "2", *line[1:]])],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    line = [python(), "-m", "fairseq_cli.train", *map(str, [line[0], shards / "1", shards / "2", *line[1:]])]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert (
-        done.stderr.strip()
-        .splitlines()[-1]
-        .endswith(
-            f"error: unrecognized arguments: {shards}/1 {shards}/2: DATA is one argument; quote a pattern, 'DATA/*'"
-        )
-    )
+    error = f"error: unrecognized arguments: {shards}/1 {shards}/2: DATA is one argument; quote a pattern, 'DATA/*'"
+    assert done.stderr.strip().splitlines()[-1].endswith(error)
 
 
 def test_a_checkpoint_names_all_shards(shards, whole):

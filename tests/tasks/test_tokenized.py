@@ -8,10 +8,9 @@ import sentencepiece
 
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
-from tests.commands import classification, run_generate, run_interactive, run_train, translation
+from tests.commands import run_generate, run_interactive, run_train, translation
 
 RAW, TOKENS = "the house,river (garden).", "the house , river ( garden ) ."
 
@@ -39,24 +38,6 @@ def ids(data, text):
     dictionary = XLDictionary.load(data / "dict.txt")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(data / "sentencepiece.model"))
     return [dictionary.index(piece) for piece in pieces.encode(text, out_type=str)]
-
-
-def test_raw_text_is_tokenized_by_language(tokenized):
-    encode = TextEncoder(tokenized, XLDictionary.load(tokenized / "dict.txt"))
-    assert ids(tokenized, RAW) != ids(tokenized, TOKENS)
-    assert encode(RAW, "en").tolist() == [*ids(tokenized, TOKENS), 2]
-    assert encode(RAW, "de").tolist() == [*ids(tokenized, RAW), 2]
-
-
-def test_classification_tokenizes(tokenized, tmp_path):
-    for name in ("train.en", "train.de"):
-        (tmp_path / f"{name}.tsv").write_text(f"river\t{RAW}\nstone\t{RAW}\n")
-    line = classification(tokenized, tmp_path, tmp_path / "run", "--max-update", 1, "--disable-validation", "--no-save")
-    samples = [sample for samples in run_train(line).samples.values() for sample in samples]
-    rows = {
-        tuple(token for token in row if token != 1) for sample in samples for row in sample["batch"]["tokens"].tolist()
-    }
-    assert (0, *ids(tokenized, TOKENS), 2) in rows
 
 
 def test_retrieval_tokenizes(tokenized, model):

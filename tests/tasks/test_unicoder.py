@@ -36,19 +36,8 @@ def text(data_bin, tmp_path_factory):
 
 
 def line(text, folder, *more, frequency=5):
-    return pretraining(
-        text,
-        folder,
-        *cli(
-            schedule="cycle",
-            update_freq=frequency,
-            updates_per_epoch=3,
-            objective_options=SETTINGS,
-            no_epoch_checkpoints=True,
-        ),
-        *more,
-        objectives=",".join(FIVE),
-    )
+    often = cli(schedule="cycle", update_freq=frequency, updates_per_epoch=3, no_epoch_checkpoints=True)
+    return pretraining(text, folder, *often, *cli(objective_options=SETTINGS), *more, objectives=",".join(FIVE))
 
 
 def test_a_stopped_run_resumes_bit_by_bit(text, tmp_path):

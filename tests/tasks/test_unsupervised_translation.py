@@ -27,15 +27,14 @@ from tests.commands import (
     UNSUPERVISED,
     configuration,
     denoising,
+    evaluated,
     load,
-    pretraining,
     run_generate,
     run_train,
     run_validate,
     unsupervised,
 )
 from tests.tasks.text_to_text import check_all_trained
-from tests.tasks.tiny_text import TEST_LINES
 
 ROOT = Path(__file__).resolve().parents[2]
 EPOCH = 4
@@ -295,85 +294,12 @@ def test_weights_follow_their_schedule(data_bin, tmp_path):
     assert ratios == pytest.approx([1, 1, 0.5, 1])  # linear from 1 at update 0 to 0 at update 4
 
 
-def test_the_checkpoint_translates_in_both_directions(data_bin, whole):
-    for source, target in (("en", "de"), ("de", "en")):
-        output = run_generate(
-            [
-                data_bin,
-                *cli(task="xl_translation", s=source, t=target, path=whole[0] / "checkpoint_last.pt", beam=2),
-                *cli(user_dir="fairseq_xl", max_tokens=512),
-            ]
-        )
-        assert sorted(output.lines("H")) == list(range(TEST_LINES))
-
-
 def test_generation_with_the_task_of_training_names_the_right_one(data_bin, whole):
     line = [data_bin, "--task", "xl_unsupervised_translation", "--path", whole[0] / "checkpoint_last.pt"]
     message = "no monolingual text for the split 'test'.*fairseq-generate translates with --task xl_translation"
     with pytest.raises(UserError, match=message):
         lengths = "xdae.length=40 back_translation.length=40"
         run_generate([*line, *cli(user_dir="fairseq_xl", max_tokens=512, objective_options=lengths)])
-
-
-@pytest.fixture(scope="module")
-def encoders(data_bin, tmp_path_factory):
-    """Checkpoints of encoders pre-trained with MLM and with CLM."""
-    root = tmp_path_factory.mktemp("encoders")
-    for name in ("mlm", "clm"):
-        more = cli(max_update=3, updates_per_epoch=3, disable_validation=True)
-        run_train(pretraining(data_bin, root / name, *more, objectives=name))
-    return {name: root / name / "checkpoint_last.pt" for name in ("mlm", "clm")}
-
-
-@pytest.mark.parametrize("encoder, decoder", [(None, "mlm"), ("mlm", "clm"), ("clm", None)])
-def test_encoder_and_decoder_start_from_any_weights(data_bin, tmp_path, encoders, encoder, decoder):
-    """Of the 3 x 3 grid of Lample & Conneau 2019, table 2; a part without a checkpoint is random."""
-    files = {"encoder": encoders.get(encoder), "decoder": encoders.get(decoder)}
-    given = {f"init_{part}_from": path for part, path in files.items() if path}
-    run_train(line(data_bin, tmp_path, *cli(max_update=1, disable_validation=True, lr=0, **given)))
-    state = load(tmp_path / "checkpoint_last.pt")
-    for part, path in files.items():
-        for name in ("token_embeddings.table.weight", "layers.0.ffn.up.weight"):
-            equal = {
-                key: torch.equal(state[f"{part}.{name}"], load(file)[f"encoder.{name}"])
-                for key, file in encoders.items()
-            }
-            assert equal == {key: path == file for key, file in encoders.items()}
-
-
-@pytest.mark.parametrize("kind", ["veco", "xdae"])
-def test_it_starts_from_veco_and_xdae(data_bin, tmp_path, kind):
-    """With cross-attention: VECO's layers give both stacks theirs, xDAE's decoder its own."""
-    size = cli(max_update=1, disable_validation=True)
-    if kind == "veco":
-        run_train(pretraining(data_bin, tmp_path / "a", *size, "--arch", "xl_veco_tiny", objectives="veco_bi"))
-        start = cli(arch="xl_xdae_xlmr_tiny", init_encoder_from=tmp_path / "a/checkpoint_last.pt")
-        start += cli(init_decoder_from=tmp_path / "a/checkpoint_last.pt")
-    else:
-        run_train(denoising(data_bin, tmp_path / "a", *size))
-        start = cli(arch="xl_xdae_tiny", init_from=tmp_path / "a/checkpoint_last.pt")
-    run_train(line(data_bin, tmp_path / "b", *start, *size, "--lr", 0))
-    given, state = (load(tmp_path / folder / "checkpoint_last.pt") for folder in "ab")
-    name = "layers.0.cross_attention.query.weight"
-    assert torch.equal(state[f"decoder.{name}"], given[f"{'encoder' if kind == 'veco' else 'decoder'}.{name}"])
-    assert torch.equal(state["encoder.layers.0.ffn.up.weight"], given["encoder.layers.0.ffn.up.weight"])
-
-
-def test_the_last_layers_of_veco_become_the_decoder(data_bin, tmp_path):
-    """As in supervised translation (V10, V13)."""
-    size = cli(max_update=1, disable_validation=True)
-    more = cli(arch="xl_veco_tiny", layers=2)
-    run_train(pretraining(data_bin, tmp_path / "veco", *size, *more, objectives="veco_bi"))
-    path = tmp_path / "veco/checkpoint_last.pt"
-    more = cli(arch="xl_xdae_xlmr_tiny", encoder_layers=2, decoder_layers=1, lr=0)
-    more += cli(init_encoder_from=path, init_decoder_from=path)
-    with pytest.raises(UserError, match="has 2 layers, the new decoder has 1.*--init-decoder-layers"):
-        run_train(line(data_bin, tmp_path / "un", *size, *more))
-    run_train(line(data_bin, tmp_path / "un", *size, *more, "--init-decoder-layers", "last"))
-    given, state = load(path), load(tmp_path / "un/checkpoint_last.pt")
-    for name in ("cross_attention.query.weight", "ffn.up.weight"):
-        assert torch.equal(state[f"decoder.layers.0.{name}"], given[f"encoder.layers.1.{name}"])
-    assert torch.equal(state["encoder.layers.1.ffn.up.weight"], given["encoder.layers.1.ffn.up.weight"])
 
 
 def test_embeddings_start_from_word_vectors(data_bin, tmp_path):
@@ -481,13 +407,8 @@ def test_the_loss_of_validation_does_not_depend_on_the_update(data_bin, tmp_path
     options = f"{UNSUPERVISED} xdae.weight=0:1,8:0.1"
     output = run_train(line(data_bin, tmp_path, *cli(objective_options=options, max_update=4)))
     path = tmp_path / "checkpoint_last.pt"
-    validated = run_validate(
-        [
-            data_bin,
-            *cli(task="xl_unsupervised_translation", path=path, max_tokens=256, valid_subset="valid"),
-            *cli(user_dir="fairseq_xl"),
-        ]
-    )
+    limits = cli(max_tokens=256, valid_subset="valid")
+    validated = run_validate(evaluated(data_bin, "unsupervised_translation", path, *limits))
     losses = [record.getMessage() for record in output.records if record.name == "valid"]
     assert f" | loss {validated.statistics('loss')[-1]} | " in losses[-1]
     assert validated.statistics("bleu")[-1] == output.statistics("bleu")[-1]
@@ -499,9 +420,7 @@ def test_the_loss_of_validation_does_not_depend_on_the_update(data_bin, tmp_path
         (cli(objective_options=f"{UNSUPERVISED} xdae.weight=0 back_translation.weight=0"), "weights of all .* are 0"),
         (cli(langs="en"), "unsupervised translation needs text of two languages or more; --langs names en"),
         (cli(arch="xl_mt_tiny"), "--arch xl_mt_tiny: .* needs an encoder-decoder .* such as xl_unmt_tiny$"),
-        (cli(arch="xl_xfnp_tiny"), "xdae predicts one token at a step"),
         (cli(init_from="x.pt", init_encoder_from="y.pt"), "--init-from initializes encoder, decoder and embeddings"),
-        (cli(best_checkpoint_metric="bleu_en-fr"), "--best-checkpoint-metric bleu_en-fr: choose one of .*bleu_en-de"),
     ],
 )
 def test_mistakes(data_bin, tmp_path, options, message):

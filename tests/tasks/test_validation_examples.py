@@ -10,7 +10,7 @@ from fairseq_xl.evaluation.task_files import read_queries
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from tests.builders import ranked, several, validation_losses, write_others, write_task
 from tests.command_line import cli
-from tests.commands import classification, generation, labeled, load, run_train, run_validate, translation
+from tests.commands import classification, evaluated, generation, labeled, load, run_train, run_validate, translation
 from tests.tasks.tiny_text import WORDS, sentences
 from tests.tasks.titles import write_titles
 
@@ -134,14 +134,7 @@ def test_the_metric_of_a_sample_is_that_of_its_whole_queries(data_bin, files, va
     (found,) = validation_losses(run_train(line))
     sample = list(validated)
     to = tmp_path / "predictions"
-    run_validate(
-        [
-            data_bin,
-            *cli(
-                task="xl_ranking", path=tmp_path / "run" / LAST, user_dir="fairseq_xl", batch_size=8, predictions_to=to
-            ),
-        ]
-    )
+    run_validate(evaluated(data_bin, "ranking", tmp_path / "run" / LAST, batch_size=8, predictions_to=to))
     for code in ("en", "de"):
         queries = read_queries(files["queries"] / f"valid.{code}.tsv", code)
         rows = [row.split("\t") for row in (to / f"valid.{code}.tsv").read_text(encoding="utf-8").splitlines()]
@@ -155,12 +148,6 @@ def test_the_metric_of_a_sample_is_that_of_its_whole_queries(data_bin, files, va
 def drawn(output):
     """The examples of each update, sorted, of all its micro-steps."""
     return [sorted(index for each in samples for index in each["id"].tolist()) for samples in output.samples.values()]
-
-
-def test_the_log_of_each_epoch_of_translation_has_its_padding(data_bin, tmp_path):
-    more = cli(lang_pairs="en-de,de-en", max_epoch=2, disable_validation=True, no_epoch_checkpoints=True)
-    output = run_train(translation(data_bin, tmp_path, *more, "--update-freq", "1,2"))
-    assert EPOCH.findall(output.log) == ["1", "2"]
 
 
 @pytest.mark.parametrize("stop", [2, 5])

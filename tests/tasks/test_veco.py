@@ -11,6 +11,7 @@ from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import (
     classification,
+    evaluated,
     load,
     pretraining,
     run_generate,
@@ -140,19 +141,8 @@ def test_it_trains_and_translates(data_bin, tmp_path, stages):
     state = load(tmp_path / "checkpoint_last.pt")
     name = "layers.1.ffn.up.weight"  # copied from one place to two that are trained apart
     assert not torch.equal(state[f"encoder.{name}"], state[f"decoder.{name.replace('1', '0')}"])
-    generated = run_generate(
-        [
-            data_bin,
-            *cli(
-                task="xl_translation",
-                path=tmp_path / "checkpoint_last.pt",
-                s="en",
-                t="de",
-                beam=2,
-                user_dir="fairseq_xl",
-            ),
-        ]
-    )
+    search = cli(s="en", t="de", beam=2)
+    generated = run_generate(evaluated(data_bin, "translation", tmp_path / "checkpoint_last.pt", *search))
     assert len(generated.lines("H")) == len(generated.lines("S")) > 10
 
 

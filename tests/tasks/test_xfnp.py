@@ -109,18 +109,6 @@ def test_an_encoder_is_no_decoder(whole, encoder):
         transfer_weights(task, model, {"decoder": str(encoder)})
 
 
-@pytest.mark.parametrize(
-    "more, sentence",
-    [
-        (["--language-embeddings", "added"], "needs --language-embeddings none, this run has added"),
-        (["--encoder-layers", 2], "has 1 layers, the new encoder has 2"),
-    ],
-)
-def test_an_encoder_that_does_not_fit(data_bin, tmp_path, encoder, more, sentence):
-    with pytest.raises(UserError, match=sentence):
-        start(data_bin, tmp_path, *more, "--init-from", encoder)
-
-
 # Mistakes: one sentence, before training
 
 

@@ -67,9 +67,7 @@ class LabelledExamples(ListedExamples):
         return [self.inputs[index] for index in examples]
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
-        """The tokens of the inputs of each example."""
         return [tuple(item.tokens for item in group) for group in self.inputs_of(examples)]
 
     def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
-        """The language of each example, a list of 1-tuples."""
         return [(self.examples[index].language,) for index in examples]

@@ -1,7 +1,6 @@
 """Adjacent segments of documents (V3): the cuts of windows, none of which crosses a document's end."""
 
 import logging
-import pickle
 
 import numpy as np
 import pytest
@@ -63,18 +62,3 @@ def test_text_without_an_empty_line_is_one_document_with_a_warning(tmp_path, cap
     with caplog.at_level(logging.WARNING):
         assert len(text.all_examples(4)[0]) == 1
     assert "lines: no empty line, so the whole text is one document" in caplog.text
-
-
-def test_a_pass_takes_every_pair_once(tmp_path):
-    twice = [*ITEMS, [2], [20, 2], [21, 2]]
-    text = AdjacentSegments(write_items(tmp_path / "more", twice), "en")
-    examples, sizes = text.sample(np.random.default_rng(1), 5, 6)
-    assert sorted(examples[:2].tolist()) == sorted(examples[2:4].tolist()) == [0, 1]
-    assert sizes.tolist() == [[9, 4][example] for example in examples]
-    assert text.mean_size(6) == 6.5
-
-
-def test_workers_open_the_file_anew(segments):
-    again = pickle.loads(pickle.dumps(segments))
-    assert (again.sentences, again.language) == (5, "en")
-    assert as_lists(again.texts(np.array([0]), 6)) == as_lists(segments.texts(np.array([0]), 6))

@@ -1,7 +1,6 @@
 """Negatives of sentence pairs (U5): never a translation, never the same sentence; mined ones and their file."""
 
 import contextlib
-import itertools
 import json
 from pathlib import Path
 
@@ -122,30 +121,6 @@ def test_a_pair_counts_with_its_longest_negative(lengths, monkeypatch, mined):
     assert (source + np.maximum(most, target) == sizes).mean() > (0.9 if mined else 0.5)  # a bound that is reached
 
 
-class Counted(int):
-    """A number that counts its comparisons."""
-
-    compared = 0
-
-    def __lt__(self, other):
-        Counted.compared += 1
-        return int(self) < int(other)
-
-    def __gt__(self, other):
-        Counted.compared += 1
-        return int(self) > int(other)
-
-
-def test_translations_are_searched_by_bisection(lengths):
-    """100 searches in 2,000 translations make fewer than 30 comparisons each; sorting makes at least 1,999."""
-    candidates, Counted.compared = lengths.candidates, 0
-    candidates.translations = np.array([Counted(number) for number in candidates.translations], dtype=object)
-    lines = np.arange(10)
-    found = candidates.are_negatives(lines, np.tile(lines, (10, 1)))
-    assert (found == ~np.eye(10, dtype=bool)).all()
-    assert 0 < Counted.compared < 100 * 30
-
-
 def test_negatives_are_those_of_a_comparison_of_all_pairs(tmp_path):
     """Sentences of two pieces, so that many have several translations, or are on both sides."""
     rng = np.random.default_rng(5)
@@ -159,16 +134,6 @@ def test_negatives_are_those_of_a_comparison_of_all_pairs(tmp_path):
     assert pairs.candidates.are_negatives(np.arange(60), every).tolist() == expected
     assert 0.1 < np.mean(expected) < 0.9
     assert not pairs.candidates.are_negatives(np.arange(60), np.full((60, 2), -1)).any()
-
-
-def test_hashes_are_of_tokens_and_their_order():
-    """All sentences of up to three of five pieces, 155, have different hashes, wherever they stand."""
-    sentences = [list(part) for size in (1, 2, 3) for part in itertools.product(range(4, 9), repeat=size)]
-    sizes = np.array([len(sentence) for sentence in sentences])
-    found = negatives.hashes(np.concatenate(sentences), sizes)
-    assert len(set(found.tolist())) == len(sentences) == 155
-    other = negatives.hashes(np.concatenate(sentences[::-1]).astype(np.uint16), sizes[::-1])
-    assert found.tolist() == other[::-1].tolist()
 
 
 def test_long_lines_are_hashed_as_short_ones(lengths, monkeypatch):

@@ -1,8 +1,5 @@
 """Documents that alternate between two languages (U6): windows, languages, truncation, text that is left out."""
 
-import pickle
-
-import numpy as np
 import pytest
 from tiny_data import write_items
 
@@ -53,20 +50,6 @@ def test_languages_are_known_without_reading_a_sentence(tmp_path, monkeypatch):
     expected = [codes for codes, _ in read(corpus, 100)]
     monkeypatch.setattr(corpus.pairs, "sides", None)
     assert corpus.languages(examples, 100) == expected
-
-
-def test_a_pass_takes_every_window_once(tmp_path):
-    corpus = documents(tmp_path)
-    examples, sizes = corpus.sample(np.random.default_rng(1), 8, 100)
-    assert sorted(examples[:4].tolist()) == sorted(examples[4:].tolist()) == [0, 1, 2, 3]
-    assert sizes.tolist() == [[8, 6, 4, 6][example] for example in examples]
-    assert corpus.mean_size(100) == 6 and corpus.sentences == 6
-
-
-def test_workers_open_the_files_anew(tmp_path):
-    corpus = documents(tmp_path)
-    again = pickle.loads(pickle.dumps(corpus))
-    assert read(again, 100) == read(corpus, 100) and again.sentences == corpus.sentences
 
 
 def test_text_without_documents_of_two_sentences_is_refused(tmp_path):

@@ -1,7 +1,5 @@
 """Blocks of whole sentences: values by hand, fairseq's TokenBlockDataset, sampling, files that are refused."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -53,22 +51,6 @@ def test_the_blocks_are_fairseqs(tmp_path, length):
     )
     corpus = SentenceBlocks(write_items(tmp_path / "train", items), "en")
     assert blocks(corpus, length) == [block.tolist() for block in theirs if len(block) > 1]
-
-
-def test_a_pass_draws_each_block_once(tmp_path):
-    corpus = SentenceBlocks(write_items(tmp_path / "train", random_items(0, 20)), "en")
-    every, sizes = corpus.all_examples(30)
-    drawn, drawn_sizes = corpus.sample(np.random.default_rng(0), len(every), 30)
-    assert sorted(drawn.tolist()) == every.tolist() != drawn.tolist()
-    assert drawn_sizes.tolist() == sizes[drawn].tolist()
-    assert corpus.mean_size(30) == pytest.approx(sizes.mean())
-
-
-def test_workers_open_the_text_again(tmp_path):
-    corpus = SentenceBlocks(write_items(tmp_path / "train", ITEMS), "en", 20)
-    again = pickle.loads(pickle.dumps(corpus))
-    assert blocks(again, 4) == blocks(corpus, 4)
-    assert (again.language, again.stream.symbols) == ("en", 20)
 
 
 def test_refused_text(tmp_path):

@@ -1,7 +1,6 @@
 """Sentence pairs: which lines are pairs, sampling, files that are refused."""
 
 import logging
-import pickle
 
 import numpy as np
 import pytest
@@ -80,9 +79,3 @@ def test_a_missing_side_is_reported(tmp_path):
 def test_an_empty_side_is_reported(tmp_path):
     with pytest.raises(UserError, match="train.en-de.de: the text of language 'de' is empty"):
         SentencePairs(write_pairs(tmp_path, german=[]), "en", "de")
-
-
-def test_pairs_travel_to_workers(pairs):
-    there = pickle.loads(pickle.dumps(pairs))
-    assert [side.tolist() for side in there.texts([5], 9)[0]] == [[9, 9, 9, 9, 2], [19, 2]]
-    assert there.filled.tolist() == [0, 2, 5]

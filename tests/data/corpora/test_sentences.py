@@ -1,7 +1,5 @@
 """Single sentences of monolingual text: values by hand, sampling, sentences that are too long."""
 
-import pickle
-
 import numpy as np
 import pytest
 from tiny_data import write_items
@@ -39,13 +37,3 @@ def test_sentences_that_are_all_too_long(tmp_path):
     corpus = Sentences(write_items(tmp_path / "train", [[5, 6, EOS], [EOS]]), "en")
     with pytest.raises(UserError, match="every sentence has more than 2 tokens"):
         corpus.all_examples(2)
-
-
-def test_a_pass_has_every_sentence_once(corpus):
-    examples, sizes = corpus.sample(np.random.default_rng(0), 6, 4)
-    assert sorted(examples[:3]) == sorted(examples[3:]) == [0, 1, 3]
-    assert sizes.tolist() == np.array([3, 2, 1, 4])[examples].tolist()
-
-
-def test_workers_get_the_same_corpus(corpus):
-    assert texts(pickle.loads(pickle.dumps(corpus)), 4) == texts(corpus, 4)

@@ -63,10 +63,7 @@ def test_pieces_at_their_places(vocab, lower):
     [
         (b"", r"vocab.txt is not a WordPiece vocabulary: it has no line \[CLS\]"),
         (b"\xff\n", "vocab.txt, line 1: not UTF-8"),
-        (
-            "\n".join([*BERT, "a", "a"]).encode(),
-            "vocab.txt, line 9: expected a new piece, found the piece 'a' again",
-        ),
+        ("\n".join([*BERT, "a", "a"]).encode(), "vocab.txt, line 9: expected a new piece, found the piece 'a' again"),
         ("\n".join([*BERT, "", "a"]).encode(), "vocab.txt, line 8: expected a new piece, found an empty line"),
     ],
 )

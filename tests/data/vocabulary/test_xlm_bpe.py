@@ -88,7 +88,7 @@ def test_both_forms_of_the_files_are_equal(files):
 
 def test_words_of_transformers_are_spelled_as_in_text():
     assert spelled_words(["<s>", "<special3>", "th", "the</w>", "@", "</w>"]) == [
-        *("<s>", "<special3>", "th@@", "the", "@@@", ""),
+        *("<s>", "<special3>", "th@@", "the", "@@@", "")
     ]
 
 

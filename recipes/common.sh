@@ -95,7 +95,7 @@ what_failed() {
 # "random".
 start_from() {
     start=()
-    [ "$1" = random ] || start=(--init-encoder-from "$1" --init-decoder-from "$1")
+    [ "$1" = random ] || start=(--init-from "$1")
 }
 
 # run_training DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: replaces the script by fairseq-train, which then gets

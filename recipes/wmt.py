@@ -81,7 +81,7 @@ def train(arguments: Arguments, commands: Commands) -> None:
     if arguments.system == "veco":
         words.insert(0, checkpoint)
     elif checkpoint != "random":
-        words += ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint]
+        words += ["--init-from", checkpoint]
     if arguments.back:
         words.append("--back-translated")
     words += ["--lang-pairs", ",".join(arguments.directions)]

@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, PRECISIONS, check_arch, is_ours
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
 from fairseq_xl.io import bounds
+from fairseq_xl.io.flags import file_of
 from fairseq_xl.io.options import check_literals, literal, option_name
 from fairseq_xl.optimizers.float32_state import parse_betas
 
@@ -167,8 +169,15 @@ def _hint(parser: argparse.ArgumentParser, arguments: list[str], first: str) -> 
     return f"{before[-1]} takes one value; several are joined by commas"
 
 
-def refuse_arguments(parser: argparse.ArgumentParser, arguments: list[str], message: str) -> NoReturn:
-    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows this package's."""
+def refuse_arguments(
+    parser: argparse.ArgumentParser, arguments: list[str], files: Sequence[str], message: str
+) -> NoReturn:
+    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows this package's.
+
+    An argument that comes from one of the --config `files` is named with its file.
+    """
+    flag = re.match(r"(?:unrecognized arguments:|argument) (--[\w-]+)", message)
+    path = file_of(files, flag[1]) if flag else None
     wrong, listed, choices = message.partition("(choose from ")
     if listed:
         names = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]
@@ -177,7 +186,7 @@ def refuse_arguments(parser: argparse.ArgumentParser, arguments: list[str], mess
     if wrong.startswith("unrecognized arguments: "):
         task, arch = TASK_REGISTRY.get(_value(arguments, "--task")), _value(arguments, "--arch")
         if unknown[-1].endswith((".yaml", ".yml")):
-            wrong = f"{unknown[-1]}: configuration files stand before all flags"
+            wrong = f"{unknown[-1]}: name a file of flags with --config"
         elif all(map(os.path.exists, unknown)):  # of DATA/* without quotes
             wrong += ": DATA is one argument; quote a pattern, 'DATA/*'"
         elif is_ours(task) and arch in ARCH_MODEL_REGISTRY and not is_ours(ARCH_MODEL_REGISTRY[arch]):
@@ -187,4 +196,4 @@ def refuse_arguments(parser: argparse.ArgumentParser, arguments: list[str], mess
             wrong += f": {hint}"
     # fairseq's parsers of lists have no name
     wrong = wrong.replace("invalid <lambda> value:", "expected a finite number, or several joined by commas, found")
-    parser.exit(2, f"{parser.prog}: error: {wrong}\n")
+    parser.exit(2, f"{parser.prog}: error: {f'{path}: ' if path else ''}{wrong}\n")

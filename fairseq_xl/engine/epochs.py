@@ -31,7 +31,8 @@ class Epochs(iterators.EpochBatchIterating):
 
     Args:
         dataset: maps a batch specification to a batch, and None to {}.
-        plan: a function from an epoch, the number of ranks, and the number of micro-steps in an update to the plan.
+        plan: a function from an epoch, the number of ranks, and the number of micro-steps in an update to the plan;
+            with `logs=False` it logs nothing.
         ranks, rank: the number of processes, and that of this one.
         micro_steps: of an update, by epoch (--update-freq); the last number applies to all later epochs.
         keeps_layout: whether an epoch stores the numbers with which it began.
@@ -45,7 +46,7 @@ class Epochs(iterators.EpochBatchIterating):
     def __init__(
         self,
         dataset: Any,
-        plan: Callable[[int, int, int], Plan],
+        plan: Callable[..., Plan],
         ranks: int = 1,
         rank: int = 0,
         micro_steps: Sequence[int] = (1,),
@@ -83,6 +84,12 @@ class Epochs(iterators.EpochBatchIterating):
     def __len__(self) -> int:
         """The number of micro-steps of the epoch."""
         return -(-len(self.specs) // self.ranks)
+
+    def number_of_updates(self, epoch: int, skips_remainder: bool) -> int:
+        """The number of updates of an epoch; `skips_remainder`: without a last one of fewer micro-steps."""
+        ranks, micro_steps = self._layout(epoch)
+        steps = -(-len(self.plan(epoch, ranks, micro_steps, logs=False)) // ranks)
+        return steps // micro_steps if skips_remainder else -(-steps // micro_steps)
 
     @property
     def next_epoch_idx(self) -> int:

@@ -17,10 +17,14 @@ logger = logging.getLogger(__name__)
 class InitialWeightsConfig:
     """Options of tasks with encoder-decoders: the initial weights of encoder, decoder and token embeddings."""
 
+    init_from: Optional[str] = option(
+        None,
+        "initialize encoder and decoder from this checkpoint, or from published weights; a decoder that it lacks from "
+        "its encoder (Lample & Conneau 2019, sections 4.2 and 4.3)",
+    )
     init_encoder_from: Optional[str] = option(
         None,
-        "initialize the encoder from the encoder of this checkpoint, or of published weights "
-        "(Lample & Conneau 2019, sections 4.2 and 4.3)",
+        "initialize the encoder alone, or from another checkpoint than the decoder",
     )
     init_decoder_from: Optional[str] = option(
         None,
@@ -34,8 +38,8 @@ class InitialWeightsConfig:
     )
     random_cross_attention: bool = option(
         False,
-        "leave cross-attention and its layer normalization random, though the checkpoint of "
-        "--init-decoder-from has them: a control for models whose pre-training trains them",
+        "leave cross-attention and its layer normalization random, though the decoder's checkpoint has them: a "
+        "control for models whose pre-training trains them",
     )
 
 
@@ -43,13 +47,15 @@ def initial_weights(cfg: Any) -> dict[str, str | None]:
     """{"embeddings", "encoder", "decoder": file or None}; raises `UserError` if one is given beside --init-from."""
     parts = ("embeddings", "encoder", "decoder")
     files = {part: getattr(cfg, f"init_{part}_from") for part in parts}
-    if getattr(cfg, "init_from", None) and any(files.values()):
-        raise UserError(
-            "--init-from initializes encoder, decoder and embeddings: leave out --init-encoder-from, "
-            "--init-decoder-from and --init-embeddings-from"
-        )
+    if cfg.init_from:
+        if any(files.values()):
+            raise UserError(
+                "--init-from initializes encoder, decoder and embeddings: leave out --init-encoder-from, "
+                "--init-decoder-from and --init-embeddings-from"
+            )
+        files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}
     if cfg.random_cross_attention and not files["decoder"]:
-        raise UserError("--random-cross-attention needs --init-decoder-from")
+        raise UserError("--random-cross-attention needs --init-from or --init-decoder-from")
     return files
 
 
@@ -79,8 +85,7 @@ def transfer_weights(
     )
 
     def adapt(pretrained: Pretrained) -> Pretrained:
-        is_random = getattr(task.cfg, "random_cross_attention", False)
-        if is_random and pretrained.path == task.cfg.init_decoder_from:
+        if getattr(task.cfg, "random_cross_attention", False) and pretrained.path == files["decoder"]:
             pretrained = without_cross_attention(pretrained)
         return task.adapt_pretrained(pretrained, model)
 

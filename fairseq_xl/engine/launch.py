@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 #: environment variables that torchrun and recipes/cluster/slurm.sh set for each process
 LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
-#: environment variable with the exit status of a training that a signal stopped, instead of 0
-STOPPED_STATUS = "XL_STOPPED_STATUS"
+#: exit status of a training that a signal stopped: what follows it in a script does not run
+STOPPED = os.EX_TEMPFAIL
 #: time that ranks have to end after another one has failed
 SECONDS_OF_GRACE = 30
 
@@ -33,7 +33,8 @@ SECONDS_OF_GRACE = 30
 def train(cfg: DictConfig) -> None:
     """Trains in this process, as one of several of a launcher, or in new processes.
 
-    If a signal ended the training, the exit status is that of the environment variable `STOPPED_STATUS`.
+    If a signal ended the training, the exit status is `STOPPED`; 0 for a launcher, which would restart it or report a
+    failure, and for a sweep of hydra.
     """
     if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:  # a job of a sweep
         cfg.checkpoint.save_dir = HydraConfig.get().runtime.output_dir
@@ -49,8 +50,8 @@ def train(cfg: DictConfig) -> None:
         stopped = _run_rank(cfg, training.device_id)
     else:
         stopped = _spawn(cfg, on_cpu)
-    if stopped and os.environ.get(STOPPED_STATUS):
-        sys.exit(int(os.environ[STOPPED_STATUS]))
+    if stopped and "WORLD_SIZE" not in os.environ and not HydraConfig.initialized():
+        sys.exit(STOPPED)
 
 
 def join(cfg: DictConfig) -> None:
@@ -159,5 +160,7 @@ def _set_init_method(training: DictConfig, on_cpu: bool) -> None:
 
 def only_counts_gpus(training: DictConfig) -> bool:
     """Whether the number of processes is fairseq's default, the number of GPUs, also with --cpu."""
-    is_set = any(re.match("--distributed-w|.*distributed_world_size=", argument) for argument in sys.argv[1:])
+    if not HydraConfig.initialized():  # `patches.command_line` sets it
+        return False
+    is_set = any("distributed_world_size=" in override for override in HydraConfig.get().overrides.task)
     return bool(training.distributed_world_size == torch.cuda.device_count() > 1 and not is_set)

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairseq import checkpoint_utils
-from fairseq.data import iterators
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import OPTIMIZER_REGISTRY
 from omegaconf import DictConfig
 
 from fairseq_xl.engine import save_dir
-from fairseq_xl.engine.epochs import micro_steps_of
+from fairseq_xl.engine.epochs import Epochs, micro_steps_of
 from fairseq_xl.engine.loading import check_training, naming_misfit
 from fairseq_xl.engine.selection import Selection
 from fairseq_xl.engine.trainer import Trainer
@@ -22,6 +21,7 @@ from fairseq_xl.io.changed_settings import differs, options_of, other_settings
 from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE
 from fairseq_xl.io.options import AUTO, literal
 from fairseq_xl.io.ranks import broadcast
+from fairseq_xl.optimizers.linear_schedule import XLLinearSchedule
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ COMPARED = [
 PRECISIONS = ("memory_efficient_bf16", "memory_efficient_fp16", "amp", "bf16", "fp16")
 
 
-def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchIterating:
+def restore(trainer: Trainer, selection: Selection) -> Epochs:
     """Restores the run's checkpoint; returns the batches from its position on. `UserError` for one that is wrong."""
     cfg = trainer.cfg.checkpoint
     path, resets = save_dir.choose_checkpoint(cfg)
@@ -65,12 +65,29 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
                 f"{path}: as many batches of the epoch were read as it now has, or more, since settings have changed: "
                 "resume with the earlier ones, or restart the epoch with --reset-dataloader"
             ) from error
+    if isinstance(trainer.lr_scheduler, XLLinearSchedule):
+        trainer.lr_scheduler.set_total(_total_updates(trainer, epochs))
     trainer.lr_step(epochs.epoch)
     if position and epochs.epoch != position["epoch"]:
         epoch, ranks = epochs.epoch, trainer.world_size
         logger.info("epoch %d has no batch left for %d processes: epoch %d begins", epoch - 1, ranks, epoch)
         epochs = trainer.get_train_iterator(epoch, load_dataset=sharded)
     return epochs
+
+
+def _total_updates(trainer: Trainer, epochs: Epochs) -> int:
+    """The number of updates of the whole training; raises `UserError` if it has no end."""
+    limits, per_epoch = trainer.cfg.optimization, trainer.cfg.task.updates_per_epoch
+    totals = [limits.max_update] if limits.max_update else []
+    if limits.max_epoch and per_epoch != AUTO:
+        totals.append(limits.max_epoch * per_epoch)
+    elif limits.max_epoch and not trainer.task.has_sharded_data("train"):
+        numbers = range(1, limits.max_epoch + 1)
+        totals.append(sum(epochs.number_of_updates(epoch, limits.skip_remainder_batch) for epoch in numbers))
+    if not totals:
+        end = "--max-update" if limits.max_epoch else "--max-update or --max-epoch"
+        raise UserError(f"--lr-scheduler xl_linear needs {end}: it decays to the last update")
+    return min(totals)
 
 
 def _read_on_all_ranks(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _translation(published: Published, origin: Path, languages: Sequence[str]) -
     arch = _TRANSLATION[published.options["layer_norm"]]
     pairs = ",".join(f"{source}-{target}" for source in languages for target in languages if source != target)
     line = ["--task", "xl_translation", "--criterion", "xl_translation", "--lang-pairs", pairs]
-    line += ["--init-encoder-from", str(origin), "--init-decoder-from", str(origin), "--arch", arch]
+    line += ["--init-from", str(origin), "--arch", arch]
     return [*line, *_options(published, arch, {f"{stack}_layers": depth for stack, depth in published.depths.items()})]
 
 

@@ -1,7 +1,8 @@
-"""Flags of fairseq's commands from YAML files, for ``recipes/launch.py`` and ``fairseq-xl rehearse``.
+"""Flags of fairseq's commands from YAML files: ``--config FILE``, as often as there are files.
 
 Each file maps flags to values: ``lr: 0.0005`` means ``--lr 0.0005``, ``fp16: true`` means ``--fp16``. A later file
-overrides an earlier one, and ``null`` removes a flag. ``--objective-options`` are merged setting by setting;
+overrides an earlier one, the command line overrides all files, and ``null`` removes a flag. One precision replaces
+another, as ``--bf16`` does ``fp16: true``. ``--objective-options`` are merged setting by setting;
 ``mlm.batch_sentences=null`` removes one. References (``${name}``) are refused.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.yaml_files import load
 
+CONFIG = "--config"
 OBJECTIVE_OPTIONS = "--objective-options"
 WARMUP_SHARE = "--warmup-share"
 #: flag -> precision; a later file or the command line replaces all flags of another precision
@@ -22,6 +24,27 @@ PRECISIONS = {
     "memory-efficient-bf16": "bf16",
     "amp": "amp",
 }
+
+
+def config_files(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The arguments without --config, and its files; raises `UserError` if one is missing."""
+    remaining, values = _without(CONFIG, arguments)
+    files = [path for _, path in values]
+    for path in files:
+        if not path or path.startswith("-"):
+            raise UserError(f"{CONFIG}: name a YAML file of flags")
+        for flag in sorted({"user-dir", CONFIG[2:]} & read(path).keys()):
+            raise UserError(f"{path}: {flag}: --{flag} stands on the command line only")
+    return remaining, files
+
+
+def expanded(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command, with the flags of the --config files in front of its own; raises `UserError`."""
+    remaining, files = config_files(arguments)
+    if not files:
+        return list(arguments)
+    first = next((index for index, word in enumerate(remaining) if word.startswith("-")), len(remaining))
+    return [*remaining[:first], *overridden(files, remaining[first:])]
 
 
 def flags(paths: Sequence[str | Path]) -> list[str]:

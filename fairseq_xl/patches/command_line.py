@@ -20,6 +20,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
 from fairseq_xl.io.changed_settings import options_of
 from fairseq_xl.io.checkpoints import check_checkpoint, load_plain
+from fairseq_xl.io.flags import config_files, expanded
 from fairseq_xl.io.options import check_literals, literal_type
 from fairseq_xl.io.signals import end_by_exception
 
@@ -77,16 +78,18 @@ def parse_args_and_arch(
 ) -> Any:
     """Parses arguments as fairseq does, whose function it replaces, and checks them.
 
-    Text is never run as Python, --lr has no default for tasks of this package, and --bf16 does not ask for TPUs. Errors
-    show neither argparse's hundreds of lines of usage nor fairseq's names.
+    Files of --config stand for their flags (`fairseq_xl.io.flags`). Text is never run as Python, --lr has no default
+    for tasks of this package, and --bf16 does not ask for TPUs. Errors show neither argparse's hundreds of lines of
+    usage nor fairseq's names.
     """
-    if suppress_defaults:  # fairseq parses twice; the first time it calls this function
-        return _parse_args_and_arch(parser, input_args, parse_known, suppress_defaults, modify_parser)
+    words = list(map(str, sys.argv[1:] if input_args is None else input_args))
+    if suppress_defaults:
+        return _given_options(parser, words, modify_parser)
     if input_args is None:  # a command, not a program that calls fairseq
         error_reporting.install()
         end_by_exception()
-    arguments = list(map(str, sys.argv[1:] if input_args is None else input_args))
-    parser.error = functools.partial(refuse_arguments, parser, arguments)  # type: ignore[method-assign]
+    arguments, files = expanded(words), config_files(words)[1]
+    parser.error = functools.partial(refuse_arguments, parser, arguments, files)  # type: ignore[method-assign]
     for action in parser._actions:
         if action.dest in ("arch", "task") and action.default is None:  # fairseq would fail on None
             action.required = True
@@ -102,7 +105,7 @@ def parse_args_and_arch(
             action.type = literal_type(action.type)
 
     try:
-        parsed = _parse_args_and_arch(parser, input_args, parse_known, modify_parser=modify)
+        parsed = _parse_args_and_arch(parser, arguments, parse_known, modify_parser=modify)
     except ValueError as error:
         if not str(error).startswith("Cannot combine --fp16 and --tpu"):  # fairseq treats --bf16 as --tpu here
             raise
@@ -111,5 +114,18 @@ def parse_args_and_arch(
     args.tpu = args.tpu and "--tpu" in arguments
     if lr is not None and getattr(args, "lr", None) is lr and str(args.task).startswith(TASKS):
         raise UserError(MISSING_LR)
+    if getattr(args, "cpu", False) and not any(word.startswith("--distributed-w") for word in arguments):
+        args.distributed_world_size = 1  # fairseq's default is the number of GPUs
     check_arguments(vars(args))
     return parsed
+
+
+def _given_options(parser: argparse.ArgumentParser, words: list[str], modify_parser: Any) -> argparse.Namespace:
+    """The options of the command line alone, without defaults and --config: they override a checkpoint's."""
+    args = parse_args_and_arch(parser, words, modify_parser=modify_parser)
+    own_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, parents=[parser])
+    own_parser.set_defaults(**dict.fromkeys(vars(args)))
+    for action in own_parser._actions:
+        action.required = False  # it may be in a file
+    options_given = own_parser.parse_args(config_files(words)[0])
+    return argparse.Namespace(**{name: value for name, value in vars(options_given).items() if value is not None})

@@ -259,11 +259,11 @@ class PlannedTask(XLTask):
         """
         limits = {"max_tokens": max_tokens, "max_sentences": max_sentences}
 
-        def plan(epoch: int, ranks: int, micro_steps: int) -> Plan:
-            """The plan of an epoch."""
+        def plan(epoch: int, ranks: int, micro_steps: int, logs: bool = True) -> Plan:
+            """The plan of an epoch; `logs`: whether its shares of padding and of waiting are logged."""
             if not training:
                 return self._validation_plan(dataset, limits)
-            return self._training_plan(dataset, limits, seed, epoch, ranks, micro_steps)
+            return self._training_plan(dataset, limits, seed, epoch, ranks, micro_steps, logs)
 
         is_pass = training and self.cfg.updates_per_epoch == AUTO
         return Epochs(
@@ -288,12 +288,19 @@ class PlannedTask(XLTask):
         return epochs
 
     def _training_plan(
-        self, dataset: PlannedBatches, limits: dict[str, Any], seed: int, epoch: int, ranks: int, micro_steps: int
+        self,
+        dataset: PlannedBatches,
+        limits: dict[str, Any],
+        seed: int,
+        epoch: int,
+        ranks: int,
+        micro_steps: int,
+        logs: bool,
     ) -> Plan:
-        """The plan of an epoch; the first call logs its shares of padding and of waiting."""
+        """The plan of an epoch; the first call that `logs` logs its shares of padding and of waiting."""
         updates = self.cfg.updates_per_epoch
         if updates == AUTO:
-            return self._pass(self.samplers(dataset, **limits), seed, epoch, ranks, micro_steps)
+            return self._pass(self.samplers(dataset, **limits), seed, epoch, ranks, micro_steps, logs)
         update = (epoch - 1) * updates
         samplers, schedule = self.samplers(dataset, update=update, **limits), self.schedule
         if schedule != "cycle":  # it needs all of them
@@ -302,20 +309,22 @@ class PlannedTask(XLTask):
                 raise UserError(f"the weights of all objectives are 0 from update {update} on: lower --max-update")
         unordered = training_plan(samplers, schedule, seed, epoch, updates, micro_steps, ranks)
         balanced = balance_ranks(unordered, micro_steps * ranks, seed, epoch)
-        if epoch not in self._logged_epochs:
+        if logs and epoch not in self._logged_epochs:
             self._logged_epochs.add(epoch)
             before, after = (np.array([spec.tokens for spec in plan]) for plan in (unordered, balanced))
             log_padding_and_waiting(epoch, ranks, before, after, np.array([spec.padded_tokens for spec in balanced]))
         return balanced
 
-    def _pass(self, samplers: list[ObjectiveSampler], seed: int, epoch: int, ranks: int, micro_steps: int) -> Plan:
+    def _pass(
+        self, samplers: list[ObjectiveSampler], seed: int, epoch: int, ranks: int, micro_steps: int, logs: bool
+    ) -> Plan:
         """The plan of an epoch that has each example once."""
         per_update = ranks * micro_steps
         passes = [
             ObjectivePass(sampler, seed, epoch, per_update, self.repeats.get(sampler.objective), index)
             for index, sampler in enumerate(samplers)
         ]
-        if epoch not in self._logged_epochs:
+        if logs and epoch not in self._logged_epochs:
             self._logged_epochs.add(epoch)
             specs = [spec for item in passes for spec in item.chunk(0)]
             tokens, padded = np.array([(spec.tokens, spec.padded_tokens) for spec in specs]).T

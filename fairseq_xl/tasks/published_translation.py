@@ -26,7 +26,7 @@ def published_checkpoint(task: Any, path: str) -> dict[str, Any] | None:
         return None
     depths = {f"{stack}_layers": depth for stack, depth in published.depths.items()}
     if "decoder_layers" not in depths:
-        raise UserError(f"{path} holds no decoder; use --init-encoder-from to start a translation model from it")
+        raise UserError(f"{path} holds no decoder; use --init-from to start a translation model from it")
     options: dict[str, Any] = {name: value for name, value in published.options.items() if name != "framing"}
     model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **(options | depths)))
     cfg = OmegaConf.create({"task": OmegaConf.to_container(task.cfg), "model": model_cfg})

@@ -25,9 +25,6 @@ class XLGenerationConfig(FilesOptions, XLSeq2SeqConfig):
         "maximum length of a source, in tokens; the rest is truncated (default: as in the fine-tuning of "
         "the checkpoint; in training --max-positions of the model)",
     )
-    init_from: Optional[str] = option(
-        None, "fine-tune this xDAE or xFNP, or initialize encoder and decoder from this encoder"
-    )
     denoise: Optional[str] = option(
         None,
         "objective, xdae or xfnp: corrupt the lines of TASK_FILES/SPLIT.LANGUAGE with its noise, and "
@@ -63,8 +60,6 @@ class XLGenerationTask(XLSeq2SeqTask):
                 named_languages(option_name(name), cfg[name], dictionary)
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.build_objectives()
-        if cfg.init_from:
-            self.weight_files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}
 
     def build_objectives(self, noise_options: str | None = None) -> None:
         """Builds the objective with the options of the task; `noise_options`: of the pre-training, for --denoise."""

@@ -84,7 +84,7 @@ class XLTranslationTask(XLSeq2SeqTask):
     def check_trained(self, identity: dict[str, Any], path: str) -> None:
         """Raises `UserError` for a model that does not translate."""
         if "lang_pairs" not in identity:
-            raise UserError(f"{path} is not a translation model: train one from it with --init-encoder-from")
+            raise UserError(f"{path} is not a translation model: train one from it with --init-from")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks a checkpoint's identity, and that it was trained for the directions of this run."""

@@ -100,7 +100,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     # --- model -------------------------------------------------------------------------------------------------
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> XLDenoisingModel:
-        """Builds the model; a new one starts from the weights of --init-*-from."""
+        """As the base class; raises `UserError` for an architecture that objectives do not train."""
         if not from_checkpoint:
             self._check_selection()
         self.check_architecture(cfg)
@@ -114,8 +114,12 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             settings = self.objectives[name].cfg
             settings.length = min(settings.length, cfg.max_positions - 1)
         model: XLDenoisingModel = super().build_model(cfg, from_checkpoint)
-        transfer_initial_weights(self, model, self.weight_files, from_checkpoint)
         return model
+
+    def initialize(self, model: Any, from_checkpoint: bool) -> None:
+        """Copies the weights of --init-* to a new model."""
+        self.language_module.set_trains_body(model)
+        transfer_initial_weights(self, model, self.weight_files, from_checkpoint)
 
     def _check_selection(self) -> None:
         """Raises `UserError` if --best-checkpoint-metric is `bleu` and there is no parallel validation text."""

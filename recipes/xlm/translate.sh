@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # translate.sh DATA SAVE_DIR [CONFIG.yaml ...] -s en -t de [--flag value ...]: trains a translation model.
-# --init-encoder-from and --init-decoder-from, or --init-embeddings-from, set pre-trained weights (X11).
+# --init-from, or --init-embeddings-from, sets pre-trained weights (X11).
 # --lang-pairs en-de,de-en trains both directions in one model (X13).
 # Without CONFIG the model has the paper's size; config/translate-toy.yaml is small. A repeated run resumes.
 set -euo pipefail

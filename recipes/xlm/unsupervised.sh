@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # unsupervised.sh DATA SAVE_DIR [CONFIG.yaml ...] --langs en,de [--flag value ...]: trains translation between languages
-# without parallel text (X11). --init-encoder-from and --init-decoder-from, or --init-embeddings-from, set pre-trained
-# weights. Without CONFIG the model has the paper's size; config/unsupervised-toy.yaml is small. A repeated run resumes.
+# without parallel text (X11). --init-from, or --init-embeddings-from, sets pre-trained weights. Without CONFIG the model
+# has the paper's size; config/unsupervised-toy.yaml is small. A repeated run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

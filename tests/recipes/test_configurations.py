@@ -90,7 +90,7 @@ def test_the_medium_comparison_of_translation_trains_6_x_512_in_bfloat16(diction
         assert own[own.index("--max-tokens") + 1] == str(cfg.dataset.max_tokens)
         assert own[own.index("--max-update") + 1] == str(cfg.optimization.max_update)
         built[Path(save).name] = build(cfg, dictionary).state_dict()
-        starts[name] = "--init-encoder-from" in more and more[more.index("--init-encoder-from") + 1]
+        starts[name] = "--init-from" in more and more[more.index("--init-from") + 1]
     for name in ("unsupervised-mlm-1", "half-mlm-1", "back-translated-1"):
         for stack in ("encoder", "decoder"):
             _, new = copy_stack(built[name], built["mlm-1"], stack, name)

@@ -81,7 +81,7 @@ def test_lohelp_tables_hold_the_scores_of_the_files(comparison, corpus):
 def test_lohelp_starts_every_model_from_its_own_weights(comparison):
     _, output, _ = comparison
     log = (output / "mlm/en-de/out.log").read_text()
-    assert f"--init-encoder-from {output}/mlm/checkpoint_last.pt --init-decoder-from" in log
+    assert f"--init-from {output}/mlm/checkpoint_last.pt" in log
     assert f"--init-from {output}/mlm/checkpoint_last.pt" in (output / "mlm/nc-1/out.log").read_text()
 
 

@@ -85,7 +85,7 @@ def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair,
     assert scores["lines"] == 4 and "tok:13a" in scores["sacrebleu"]["signature"]
     assert "case:lc" in scores["tokenized"]["signature"]
     assert "with beam=5:" in (output / pair / "generate-test.txt").read_text()  # V13
-    assert "--init-decoder-layers last" in shown and "--init-decoder-from" in shown
+    assert "--init-decoder-layers last" in shown and "--init-from" in shown
     assert "--decoder-layers 2" in shown and "--update-freq 1 " in shown
     assert ("translate-en-fr.yaml" in (output / "settings.json").read_text()) == (pair == "en-fr")
     state = load_plain(str(output / "average.pt"))
@@ -189,7 +189,7 @@ def test_the_layers_of_the_decoder_are_compared(tmp_path):
     assert not {"mlm", "veco"} & given.keys() and len([name for name in given if name.startswith("translate/")]) == 8
     for layers in ("first", "last"):
         for number in (1, 2):
-            flags = f"--init-decoder-from FILE --init-decoder-layers {layers} --decoder-layers {number}"
+            flags = f"--init-from FILE --init-decoder-layers {layers} --decoder-layers {number}"
             assert given[f"translate/{layers}-{number}/de"].endswith(flags)
 
 
@@ -213,6 +213,6 @@ def test_the_comparison_ends_with_tables(lohelp_corpus, tmp_path, capsys):
     experiment.main([*layers, "--output", str(tmp_path / "layers"), "--updates", "3"])
     assert re.search(r"\| first layer \| \d", capsys.readouterr().out)
     assert (
-        f"--init-decoder-from {tmp_path}/veco/checkpoint_last.pt --init-decoder-layers first"
+        f"--init-from {tmp_path}/veco/checkpoint_last.pt --init-decoder-layers first"
         in (tmp_path / "veco-first/en-de/out.log").read_text()
     )

@@ -58,7 +58,7 @@ def test_both_directions_of_romanian_and_back_translation(pretrained):
     weights = folder / "mlm/checkpoint_last.pt"
     small = ["--corpus", folder / "wmt", "recipes/xlm/config/translate-toy.yaml", folder / "nano.yaml"]
     shown, printed = succeeded(wmt("xlm", "ro-en,en-ro", folder / "data-bin", weights, out, *small))
-    assert f"--init-encoder-from {weights} --init-decoder-from {weights} --lang-pairs ro-en,en-ro" in shown
+    assert f"--init-from {weights} --lang-pairs ro-en,en-ro" in shown
     files = ("ro-en/bleu.json", "en-ro/bleu.json", "en-ro/bleu-with-diacritics.json")
     scores = [json.loads((out / file).read_text()) for file in files]
     assert [json.loads(line) for line in printed.splitlines() if line.startswith("{")][-3:] == scores

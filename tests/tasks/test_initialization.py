@@ -96,7 +96,7 @@ def test_initialization_reports_what_is_new_and_unused(data_bin, tmp_path, pretr
 
 
 def test_initialization_with_shared_embeddings(data_bin, tmp_path, pretrained):
-    both = ["--init-encoder-from", pretrained["mlm"], "--init-decoder-from", pretrained["mlm"]]
+    both = ["--init-from", pretrained["mlm"]]
     state, initial = start(data_bin, tmp_path, "--share-embeddings", *both), load(pretrained["mlm"])
     assert torch.equal(state["encoder.token_embeddings.table.weight"], initial["encoder.token_embeddings.table.weight"])
     assert torch.equal(state["encoder.token_embeddings.output_bias"], initial["encoder.token_embeddings.output_bias"])
@@ -193,7 +193,7 @@ def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp
     more = cli(s="en", t="de", max_update=3, lr=0.01, disable_validation=True, decoder_layers=2)
     run_train(translation(data_bin, tmp_path / "initial", *more))
     path = tmp_path / "initial" / "checkpoint_last.pt"
-    both, initial = ["--init-encoder-from", path, "--init-decoder-from", path], load(path)
+    both, initial = ["--init-from", path], load(path)
     state = start(data_bin, tmp_path / "same", "--decoder-layers", 2, *both)
     assert state.keys() == initial.keys() and all(torch.equal(state[key], initial[key]) for key in state)
     state = start(data_bin, tmp_path / "last", "--init-decoder-from", path, "--init-decoder-layers", "last")

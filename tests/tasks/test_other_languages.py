@@ -87,7 +87,7 @@ def test_translation_from_an_encoder(reordered, mlm, tmp_path, shared):
     def line(folder):
         return translation(reordered, folder, "-s", "en", "-t", "fr", *shared)
 
-    both = ["--init-encoder-from", mlm, "--init-decoder-from", mlm]
+    both = ["--init-from", mlm]
     found, _, fresh = runs_of(line, tmp_path, *both)
     fresh |= {key.replace("encoder", "decoder"): value for key, value in fresh.items() if key.startswith("encoder.")}
     stacks = {"encoder": "encoder", "decoder": "encoder"}
@@ -102,7 +102,7 @@ def test_translation_from_a_translation_model(reordered, data_bin, tmp_path, sha
     def line(folder):
         return translation(reordered, folder, "-s", "en", "-t", "fr", *shared)
 
-    found, _, fresh = runs_of(line, tmp_path, "--init-encoder-from", path, "--init-decoder-from", path)
+    found, _, fresh = runs_of(line, tmp_path, "--init-from", path)
     stacks = {"encoder": "encoder", "decoder": "decoder"}
     assert check(reordered, load(path), found, fresh, stacks) == (4 if shared else 5)
 

@@ -202,7 +202,7 @@ class Anything:
 
 
 MISTAKES = {
-    "encoder alone": "mt.pth holds no decoder; use --init-encoder-from to start a translation model from it",
+    "encoder alone": "mt.pth holds no decoder; use --init-from to start a translation model from it",
     "other words": "the rows of .*mt.pth are not those of .*dict.txt: symbol 10 is 'other' there and '.*' here",
     "missing": "mt.pth: its decoder: the weights are not of this kind of model: encoder_attn.1.k_lin.weight missing, "
     "nothing unexpected",

@@ -101,7 +101,7 @@ def start(data, folder, *more):
 def test_a_translation_model_from_one_checkpoint(data_bin, tmp_path, stages, which, layers):
     """V10: all layers without cross-attention are the encoder; the first or last ones, whole, the decoder."""
     checkpoint = stages[0] / "second/checkpoint_last.pt"
-    flags = ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint, "--init-decoder-layers", which]
+    flags = ["--init-from", checkpoint, "--init-decoder-layers", which]
     state, pretrained = start(data_bin, tmp_path, *flags), load(checkpoint)
     for key, value in state.items():
         stack, _, name = key.partition(".")
@@ -117,16 +117,16 @@ def test_a_translation_model_from_one_checkpoint(data_bin, tmp_path, stages, whi
 def test_a_decoder_with_random_cross_attention(data_bin, tmp_path, stages):
     """All but cross-attention and its norm are the checkpoint's; a checkpoint without cross-attention is refused."""
     checkpoint = stages[0] / "second/checkpoint_last.pt"
-    flags = ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint, "--init-decoder-layers", "last"]
+    flags = ["--init-from", checkpoint, "--init-decoder-layers", "last"]
     state = start(data_bin, tmp_path / "random", *flags, "--random-cross-attention")
     whole = start(data_bin, tmp_path / "whole", *flags)
     same = {key for key, value in state.items() if torch.equal(value, whole[key])}
     weights = {key for key in state if CROSS in key and key.endswith("weight")}
     assert weights and not weights & same and {key for key in state if CROSS not in key} <= same
     for more, words in (
-        (flags[:2], "--random-cross-attention needs --init-decoder-from"),
+        ([], "--random-cross-attention needs --init-from or --init-decoder-from"),
         (
-            ["--init-decoder-from", stages[0] / "mlm/checkpoint_last.pt"],
+            ["--init-from", stages[0] / "mlm/checkpoint_last.pt"],
             "has no cross-attention, which is random anyway",
         ),
     ):
@@ -136,7 +136,7 @@ def test_a_decoder_with_random_cross_attention(data_bin, tmp_path, stages):
 
 def test_it_trains_and_translates(data_bin, tmp_path, stages):
     checkpoint = stages[0] / "second/checkpoint_last.pt"
-    flags = ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint, "--init-decoder-layers", "last"]
+    flags = ["--init-from", checkpoint, "--init-decoder-layers", "last"]
     run_train(translation(data_bin, tmp_path, *MT, *flags, "--max-update", 3))
     state = load(tmp_path / "checkpoint_last.pt")
     name = "layers.1.ffn.up.weight"  # copied from one place to two that are trained apart

@@ -133,7 +133,7 @@ def test_an_encoder_decoder_is_copied(data_bin, tmp_path, whole):
 
 def test_a_translation_model_starts_from_its_stacks(data_bin, tmp_path, whole):
     path = whole[0] / "checkpoint_last.pt"
-    both = ["--share-embeddings", "--init-encoder-from", path, "--init-decoder-from", path]
+    both = ["--share-embeddings", "--init-from", path]
     run_train(
         translation(
             data_bin, tmp_path, "-s", "en", "-t", "de", *both, "--max-update", 1, "--lr", 0, "--disable-validation"

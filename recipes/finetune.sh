@@ -5,11 +5,10 @@
 # --best-checkpoint-metric and --valid-langs change this), predicts their test files and writes SAVE_DIR/scores.json.
 # With --disable-validation it takes the last epoch. Test files without labels are predicted and not scored, with
 # --no-scores all.
-# Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default: random). --warmup-share 0.1
-# warms up over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
-# xlm/config/finetune-toy.yaml is small. PREDICT="--fp16 --valid-subset valid,test" adds flags to fairseq-validate; a
-# --valid-subset without test needs --no-scores. A repeated run resumes; --max-epoch and --max-update may be larger. A
-# SAVE_DIR that was made with other settings or weights is refused.
+# Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default: random). Without CONFIG the
+# model has the size of XLM's for XNLI; xlm/config/finetune-toy.yaml is small. PREDICT="--fp16 --valid-subset valid,test"
+# adds flags to fairseq-validate; a --valid-subset without test needs --no-scores. A repeated run resumes; --max-epoch and
+# --max-update may be larger. A SAVE_DIR that was made with other settings or weights is refused.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"

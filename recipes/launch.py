@@ -5,9 +5,8 @@
 Each file maps flags of the command to values: ``lr: 0.0005`` means ``--lr 0.0005``, ``fp16: true`` means ``--fp16``. A
 later file overrides an earlier one, ``null`` removes a flag, and flags on the command line override all files; one
 precision replaces another, as ``--bf16`` does ``fp16: true``.
-``--objective-options`` are merged setting by setting; ``mlm.batch_sentences=null`` removes one. ``warmup-share: 0.1``
-counts the updates of a fine-tuning (recipes/updates.py): warm-up over a tenth of them, and linear decay to 0 at their
-end if that is the schedule. References (``${name}``) are refused.
+``--objective-options`` are merged setting by setting; ``mlm.batch_sentences=null`` removes one. References
+(``${name}``) are refused.
 
 The script prints the full command and replaces itself by it: the command gets the signals and sets the exit status. A
 training that a signal stopped exits with 75, not 0, so that a recipe does not continue with a partly trained model.
@@ -17,7 +16,6 @@ Training processes of torchrun and SLURM exit with 0.
 import importlib.util
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,23 +44,7 @@ def load_package() -> None:
 if "fairseq_xl" not in sys.modules:
     load_package()
 from fairseq_xl.errors import UserError  # noqa: E402
-from fairseq_xl.io.flags import flags, overridden, split_warmup_share  # noqa: E402, F401
-
-
-def with_counted(arguments: list[str]) -> list[str]:
-    """Replaces --warmup-share by flags of counted updates (recipes/updates.py), which later flags override.
-
-    An error of the count ends the program.
-    """
-    remaining, share, position = split_warmup_share(arguments)
-    if share is None:
-        return remaining
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "recipes.updates", share, *remaining]
-    process = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True)
-    if process.returncode:
-        sys.exit(process.returncode)
-    return [*remaining[:position], *process.stdout.split(), *remaining[position:]]
+from fairseq_xl.io.flags import flags, overridden  # noqa: E402, F401
 
 
 def main() -> None:
@@ -79,11 +61,8 @@ def main() -> None:
         arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *overridden(configs, rest)]
     except UserError as error:
         sys.exit(f"launch.py: {error}")
-    arguments = with_counted(arguments)
     sys.stderr.write(f"+ fairseq-{command.replace('_', '-')} {shlex.join(arguments)}\n")
     sys.stderr.flush()
-    if "WORLD_SIZE" not in os.environ:
-        os.environ.setdefault("XL_STOPPED_STATUS", str(os.EX_TEMPFAIL))
     hidden = "ignore:`torch.jit.script` is deprecated:FutureWarning"  # of `import fairseq` since torch 2.15
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), hidden]))
     os.execv(sys.executable, [sys.executable, "-m", f"fairseq_cli.{command}", *arguments])

@@ -1,6 +1,6 @@
 """Dry run of a training, without its text or a GPU: its memory and its updates, computed.
 
-CONFIG … are YAML files of flags of fairseq-train, as recipes/launch.py takes them; flags on the command line override
+CONFIG … are YAML files of flags of fairseq-train, as --config names them; flags on the command line override
 them. The command computes the number of parameters, the peak memory of each GPU and its parts, the tokens of an update
 over all processes (--distributed-world-size), and the updates and tokens of an epoch. No file stays, except those of
 --json and --write.
@@ -22,7 +22,7 @@ from fairseq_xl.commands import Options, argument, flag, parser_of
 from fairseq_xl.errors import UserError, in_range, names_of, positive_integer
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import replacing
-from fairseq_xl.io.flags import file_of, overridden, split_warmup_share
+from fairseq_xl.io.flags import file_of, overridden
 
 PROGRAM = "fairseq-xl rehearse"
 SYMBOLS = in_range(int, "1 or more", bounds.LARGEST_VOCABULARY)
@@ -126,8 +126,7 @@ def _check_keys(configs: list[str], flags: list[str]) -> None:
     """Raises `UserError` for a key of a YAML file that is no flag of fairseq-train; argparse does not name the file."""
     from fairseq import options
 
-    arguments, *_ = split_warmup_share(overridden(configs, flags))
-    arguments += ["--total-num-update", "1000"]  # a linear decay requires it
+    arguments = [*overridden(configs, flags), "--total-num-update", "1000"]  # a linear decay requires it
     _, unknown = options.parse_args_and_arch(options.get_training_parser(), ["data", *arguments], parse_known=True)
     for name in unknown:
         path = file_of(configs, name)

@@ -15,7 +15,6 @@ from fairseq_xl.io.yaml_files import load
 
 CONFIG = "--config"
 OBJECTIVE_OPTIONS = "--objective-options"
-WARMUP_SHARE = "--warmup-share"
 #: flag -> precision; a later file or the command line replaces all flags of another precision
 PRECISIONS = {
     "fp16": "fp16",
@@ -97,13 +96,6 @@ def merge_objective_options(arguments: Iterable[str]) -> list[str]:
     settings = {setting.partition("=")[0]: setting for _, value in values for setting in value.split()}
     index = values[0][0]
     return [*remaining[:index], OBJECTIVE_OPTIONS, " ".join(settings.values()), *remaining[index:]]
-
-
-def split_warmup_share(arguments: Iterable[str]) -> tuple[list[str], str | None, int | None]:
-    """Returns the arguments without --warmup-share, its last value, and its index among them; None without it."""
-    remaining, values = _without(WARMUP_SHARE, arguments)
-    index, share = values[-1] if values else (None, None)
-    return remaining, share, index
 
 
 def _without(flag: str, arguments: Iterable[str]) -> tuple[list[str], list[tuple[int, str]]]:

@@ -26,6 +26,16 @@ TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
 
 def load(path: str | Path, only_text: bool = False) -> Any:
     """The content of a file; with `only_text` all values are text. Raises `UserError` that names file and line."""
+    return parse(_read(path), path, only_text)
+
+
+def key_lines(path: str | Path) -> dict[str, int]:
+    """{key: number of its line, from 1} of the mapping that a file contains; `load` says what is wrong with a file."""
+    node: Any = _Loader(_read(path), only_text=True).get_single_node()
+    return {key.value: key.start_mark.line + 1 for key, _ in node.value}
+
+
+def _read(path: str | Path) -> str:
     try:
         with open(path, "rb") as file:
             content = file.read(bounds.LARGEST_SETTINGS + 1)
@@ -39,7 +49,7 @@ def load(path: str | Path, only_text: bool = False) -> Any:
             raise UserError(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
     if len(content) > bounds.LARGEST_SETTINGS:
         raise UserError(f"{path}: expected a YAML file of at most {bounds.LARGEST_SETTINGS} bytes, found a larger one")
-    return parse(text, path, only_text)
+    return text
 
 
 def parse(text: str, where: str | Path, only_text: bool = False) -> Any:

@@ -10,11 +10,11 @@ from typing import Any, Type
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 
-from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.dan import DANConfig, XLDANModel
 from fairseq_xl.models.denoising import XLBackTranslationModel, XLDenoisingModel
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 

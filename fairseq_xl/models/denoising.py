@@ -4,8 +4,8 @@ from typing import Any, Callable, Dict, Optional
 
 from torch import nn
 
-from fairseq_xl.models.config import DenoisingConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import DenoisingConfig
 
 
 class XLDenoisingModel(XLEncoderDecoderModel):

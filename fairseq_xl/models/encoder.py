@@ -8,7 +8,7 @@ from fairseq import utils
 from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
-from fairseq_xl.models.config import BackboneConfig, EncoderConfig
+from fairseq_xl.models.model_options import BackboneConfig, EncoderConfig
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings, init_weights
 from fairseq_xl.modules.layer import Layer, final_norm
 from fairseq_xl.modules.output import OutputLayer

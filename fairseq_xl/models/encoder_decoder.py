@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.beams import BACK_TRANSLATION, BeamCaches, masked_attention, output_limits
-from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder import Encoder, stack_packings
+from fairseq_xl.models.model_options import EncoderDecoderConfig
 from fairseq_xl.modules.attention import Cache, LayerCache, SelfAttention, attend
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings, init_weights
 from fairseq_xl.modules.layer import Layer, final_norm

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from fairseq_xl.errors import check_ranges
 from fairseq_xl.io.options import option
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import Encoder, XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 
 #: initial standard deviation of an adapter's weights: adapters start near the identity (Houlsby et al. 2019)

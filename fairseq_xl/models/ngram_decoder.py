@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from fairseq_xl.errors import UserError, check_ranges
 from fairseq_xl.models.beams import BeamCaches
-from fairseq_xl.models.config import NgramDecoderConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder_decoder import Decoder, EncoderOut, IncrementalState
+from fairseq_xl.models.model_options import NgramDecoderConfig
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.ngram_attention import NgramAttention, Streams
 

@@ -1,13 +1,13 @@
-"""A learning rate that warms up over a share of all updates, and decays to 0 at the last one (Devlin et al. 2019)."""
+"""A learning rate that warms up, and decays linearly to 0 at the last update (Devlin et al. 2019)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
-from fairseq_xl.errors import check_ranges
+from fairseq_xl.errors import check_number, check_ranges
 from fairseq_xl.io.options import option
 
 
@@ -15,9 +15,10 @@ from fairseq_xl.io.options import option
 class XLLinearConfig(FairseqDataclass):
     """Options of `xl_linear`."""
 
-    warmup_share: float = option(
-        0.1, "share of all updates in which the learning rate rises to --lr", range="probability"
+    warmup_share: Optional[float] = option(
+        None, "share of all updates in which the learning rate rises to --lr, in place of --warmup-updates"
     )
+    warmup_updates: int = option(0, "updates in which the learning rate rises to --lr", range="0 or more")
     lr: list[float] = II("optimization.lr")
 
 
@@ -30,10 +31,14 @@ class XLLinearSchedule(FairseqLRScheduler):
     def __init__(self, cfg: Any, optimizer: Any):
         super().__init__(cfg, optimizer)
         check_ranges(XLLinearConfig, cfg)
+        if cfg.warmup_share is not None:
+            check_number("--warmup-share", cfg.warmup_share, "probability")
 
     def set_total(self, updates: int) -> None:
         """Sets the number of updates of the whole training; the warm-up leaves at least the last one."""
-        self.total, self.warmup = updates, min(int(self.cfg.warmup_share * updates), updates - 1)
+        share = self.cfg.warmup_share
+        self.total = updates
+        self.warmup = min(self.cfg.warmup_updates if share is None else int(share * updates), updates - 1)
 
     def step_update(self, num_updates: int) -> float:
         """Sets and returns the learning rate after an update."""

@@ -23,7 +23,6 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dict
 from fairseq_xl.data.vocabulary.special_symbols import MASK
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_lines
-from fairseq_xl.io.flags import split_warmup_share
 from fairseq_xl.io.options import INITIAL
 from fairseq_xl.objectives import OBJECTIVES, build_objectives
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
@@ -77,13 +76,12 @@ class Prepared:
 def parse_flags(arguments: list[str]) -> Any:
     """The configuration of flags of fairseq-train; a wrong one ends the program with a sentence, as fairseq-train does.
 
-    --warmup-share is left out, and a linear decay gets a --total-num-update if it has none.
+    A linear decay gets a --total-num-update if it has none.
     """
-    flags, *_ = split_warmup_share(arguments)
-    decays = any(flag.rpartition("=")[2] == "polynomial_decay" for flag in flags)
-    if decays and not any(flag.startswith("--total-num-update") for flag in flags):
-        flags += ["--total-num-update", "1000"]
-    namespace = options.parse_args_and_arch(options.get_training_parser(), ["data", *flags])
+    decays = any(flag.rpartition("=")[2] == "polynomial_decay" for flag in arguments)
+    if decays and not any(flag.startswith("--total-num-update") for flag in arguments):
+        arguments = [*arguments, "--total-num-update", "1000"]
+    namespace = options.parse_args_and_arch(options.get_training_parser(), ["data", *arguments])
     cfg = convert_namespace_to_omegaconf(namespace)
     if not str(cfg.task._name).startswith("xl_"):
         raise UserError(f"--task {cfg.task._name}: a rehearsal is of this package's tasks, xl_pretraining and the like")

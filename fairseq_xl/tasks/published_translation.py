@@ -10,7 +10,7 @@ from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.engine.initial_weights import transfer_weights
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import EncoderDecoderConfig
+from fairseq_xl.models.model_options import EncoderDecoderConfig
 
 
 def published_checkpoint(task: Any, path: str) -> dict[str, Any] | None:

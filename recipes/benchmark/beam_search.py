@@ -28,9 +28,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_xl import register
 from fairseq_xl.checkpoints.layouts import LAYOUTS
-from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.generator import XLSequenceGenerator
+from fairseq_xl.models.model_options import EncoderDecoderConfig
 from recipes.benchmark.measure import LATE, ratio, surroundings
 from recipes.benchmark.systems import ModelShape, changed
 from recipes.benchmark.worker import failure

@@ -119,8 +119,8 @@ def fairseq_xl(shape: Shape, backend: str | None = None) -> System:
     """
     from fairseq_xl import register
     from fairseq_xl.criterions.combined import XLPretrainingCriterion
-    from fairseq_xl.models.config import EncoderConfig
     from fairseq_xl.models.encoder import XLEncoderModel
+    from fairseq_xl.models.model_options import EncoderConfig
     from fairseq_xl.objectives import OBJECTIVES
 
     register()

@@ -12,8 +12,8 @@ from fairseq_xl.commands import convert
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import option
 from fairseq_xl.models import architectures
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig
 from tests.commands import pretraining, run_train
 from tests.tasks.conftest import data_bin  # noqa: F401
 

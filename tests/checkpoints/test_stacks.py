@@ -135,9 +135,9 @@ def test_a_file_without_an_encoder_is_reported(recipient):
 @pytest.fixture
 def real_models(dictionary):
     """A pre-trained encoder and a translation model with random weights, two layers each."""
-    from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
     from fairseq_xl.models.encoder import XLEncoderModel
     from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+    from fairseq_xl.models.model_options import EncoderConfig, EncoderDecoderConfig
 
     size = dict(embed_dim=8, ffn_dim=16, heads=2, max_positions=12)
     encoder = XLEncoderModel(EncoderConfig(layers=2, **size), len(dictionary), dictionary.pad(), 3)

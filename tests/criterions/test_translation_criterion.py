@@ -14,9 +14,9 @@ from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import EncoderDecoderConfig
 from fairseq_xl.objectives.sequence import with_whole_batch
 from fairseq_xl.objectives.translation import DirectedTranslation, TranslationConfig
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches

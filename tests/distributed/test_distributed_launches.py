@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +17,7 @@ from fairseq_xl.errors import UserError
 from tests.command_line import cli
 from tests.commands import CPU, configuration, load, pretraining, run_train, translation
 from tests.distributed.two_processes import ROOT, Launch, environment, free_port, pair, train
+from tests.tasks.hydra_configs import write_hydra
 from tests.warm_python import python
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
@@ -90,7 +90,7 @@ def test_distributed_processes_started_here_without_cuda(data_bin, tmp_path, num
         launch.wait_for("update 3 of ")
         assert "processes: 2" in launch.text
         send(launch, number)
-        assert launch.statuses() == [0], launch.text
+        assert launch.statuses() == [75], launch.text
     assert "Traceback" not in launch.text
     if number == signal.SIGTERM:  # the others stop in the same way
         expect_whole_checkpoint(data_bin, tmp_path / "run", tmp_path)
@@ -109,7 +109,7 @@ def test_distributed_signal_to_the_whole_group_spares_the_workers(data_bin, tmp_
     with Launch(tmp_path / "logs", [with_workers(data_bin, tmp_path / "run")], [environment()]) as launch:
         launch.wait_for("update 2 of ")
         os.killpg(launch.processes[0].pid, signal.SIGTERM)
-        assert launch.statuses() == [0], launch.text
+        assert launch.statuses() == [75], launch.text
     assert launch.text.count("saving after this update") == 1
     assert load(tmp_path / "run" / "checkpoint_last.pt")
 
@@ -121,7 +121,7 @@ def test_distributed_ctrl_c_while_the_workers_of_processes_started_here_begin(da
         launch.wait_for("updates: from 0 (epoch 1)")
         launch.wait_for("update 1 of ")
         os.killpg(launch.processes[0].pid, signal.SIGINT)
-        assert launch.statuses() == [0], launch.text
+        assert launch.statuses() == [75], launch.text
     assert "Traceback" not in launch.text and load(tmp_path / "run" / "checkpoint_last.pt")
 
 
@@ -173,12 +173,14 @@ def test_distributed_torchrun_recipe(data_bin, tmp_path):
 
 def torchrun_of_hydra(data, folder, *more):
     """fairseq-hydra-train in two processes of torchrun, pre-training at nano size."""
+    configs = ROOT / "recipes/xlm/config"
+    write_hydra(folder / "pretrain.yaml", [configs / "pretrain.yaml", configs / "pretrain-toy.yaml"])
     size = [f"+model.{key}={value}" for key, value in (("embed_dim", 16), ("ffn_dim", 32), ("heads", 2))]
     launcher = [
         python(),
         *"-m torch.distributed.run --standalone --nproc_per_node 2 -m fairseq_cli.hydra_train".split(),
     ]
-    chosen = cli(config_dir=ROOT / "recipes" / "xlm" / "hydra", config_name="pretrain")
+    chosen = cli(config_dir=folder, config_name="pretrain")
     settings = [f"task.data={data}", f"checkpoint.save_dir={folder / 'run'}", "optimization.max_update=2"]
     command = [*launcher, *chosen, *size, "common.cpu=true", *settings, *more]
     return Launch(folder / "logs", [command], [environment()])
@@ -274,22 +276,27 @@ def test_distributed_ranks_from_the_environment(launcher, gpus, local, on_cpu, d
     assert found.distributed_init_method == "env://" and found.distributed_no_spawn
 
 
-@pytest.mark.parametrize("variables", [{}, {"WORLD_SIZE": 1, "RANK": 0, **TORCHRUN}])
-def test_distributed_launches_of_one_process(launcher, variables):
-    """--cpu beside four GPUs, whose number is fairseq's default; and torchrun with one process."""
-    launcher(4, **variables)
+def test_distributed_torchrun_with_one_process(launcher):
+    launcher(4, WORLD_SIZE=1, RANK=0, **TORCHRUN)
     found = training(4)
     launching._set_init_method(found, True)
     assert found.distributed_world_size == 1 and found.distributed_init_method is None
 
 
-@pytest.mark.parametrize("argument", ["--distributed-world-size", "--distributed-w=4", "a.distributed_world_size=4"])
-def test_distributed_processes_that_were_asked_for_are_started_beside_as_many_gpus(launcher, monkeypatch, argument):
+@pytest.mark.parametrize("asked", [False, True])
+def test_distributed_cpu_beside_four_gpus(launcher, monkeypatch, asked):
+    """Their number is fairseq's default; one process trains, unless four are asked for, in fairseq-hydra-train too."""
     launcher(4)
-    monkeypatch.setattr(sys, "argv", ["fairseq-train", "data", "--cpu", argument, "4"])
+    words = [*cli(task="xl_pretraining", arch="xl_xlm_tiny", lr=1, cpu=True), *cli(distributed_world_size=4) * asked]
+    args = options.parse_args_and_arch(options.get_training_parser(), ["data", *map(str, words)])
+    assert args.distributed_world_size == (4 if asked else 1)
+    overrides = ["common.cpu=true", *["distributed_training.distributed_world_size=4"] * asked]
+    hydra = SimpleNamespace(overrides=SimpleNamespace(task=overrides))
+    monkeypatch.setattr(launching, "HydraConfig", SimpleNamespace(initialized=lambda: True, get=lambda: hydra))
     found = training(4)
     launching._set_init_method(found, True)
-    assert found.distributed_world_size == 4 and found.distributed_init_method.startswith("tcp://")
+    assert found.distributed_world_size == (4 if asked else 1)
+    assert str(found.distributed_init_method).startswith("tcp://" if asked else "None")
 
 
 @pytest.mark.parametrize("meeting", [[], ["--distributed-init-method", "tcp://localhost:1"]])

@@ -19,18 +19,18 @@ import pytest
 import yaml
 from tiny_data import write_data_bin
 
-from fairseq_xl.objectives import settings_as_text
+from fairseq_xl.engine import main
+from fairseq_xl.io.flags import flags
 from fairseq_xl.rehearsal import report
-from recipes.launch import flags, split_warmup_share
 from tests.builders import write_others, write_task
 from tests.command_line import cli
-from tests.commands import pretraining, run_train
+from tests.commands import one_run, pretraining, run_train
 from tests.distributed.two_processes import ROOT
 from tests.tasks.conftest import write_encoded
+from tests.tasks.hydra_configs import composed, write_hydra
 from tests.tasks.titles import write_titles
 
 RECIPES = ROOT / "recipes"
-HYDRA = RECIPES / "xlm/hydra"
 OVERRIDDEN = re.compile(r"\boverrides ([^;:]*?\.yaml(?: and [\w.-]+\.yaml)*)", re.IGNORECASE)
 #: task -> folder of its files
 FILES = {
@@ -39,13 +39,6 @@ FILES = {
     "xl_tagging": "ner",
     "xl_question_answering": "qa",
     "xl_generation": "titles",
-}
-FORMS = {
-    "task": "task",
-    "criterion": "criterion",
-    "model": "arch",
-    "optimizer": "optimizer",
-    "lr_scheduler": "lr-scheduler",
 }
 
 
@@ -60,28 +53,6 @@ def stack(path):
     return [*below, path]
 
 
-def of_hydra(path):
-    """The flags of a configuration of fairseq-hydra-train, with those of run.yaml."""
-    found = []
-    for section, values in [*read(HYDRA / "run.yaml").items(), *read(path).items()]:
-        for key, value in values.items() if section not in ("hydra", "defaults") else ():
-            name = FORMS[section] if key == "_name" else key.replace("_", "-")
-            value = settings_as_text(value) if key == "objective_options" else value
-            found += [] if value in (None, False) else [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    return found
-
-
-def counted(arguments):
-    """Flags with numbers of updates in place of --warmup-share, which recipes/launch.py replaces."""
-    others, share, _ = split_warmup_share(arguments)
-    decay = ["--total-num-update", "20"] if "polynomial_decay" in others else []
-    return others if share is None else [*others, "--warmup-updates", "2", *decay]
-
-
-def read(path):
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
-
-
 def configurations():
     """{name: flags} of every configuration that trains."""
     files = sorted(
@@ -92,10 +63,9 @@ def configurations():
     }  # lists of commands, not of flags
     papers = report.read_list(RECIPES / "papers.yaml")
     listed = {Path(entry.files[-1]).resolve() for entry in papers}
-    found = {path: counted(flags(stack(path))) for path in files if path not in experiments | listed}
-    found |= {path: of_hydra(path) for path in sorted(HYDRA.glob("*.yaml")) if path.name != "run.yaml"}
+    found = {path: flags(stack(path)) for path in files if path not in experiments | listed}
     named = {str(path.relative_to(RECIPES).with_suffix("")): given for path, given in found.items()}
-    named |= {f"{entry.system}: {entry.name}": counted(list(entry.setting().arguments)) for entry in papers}
+    named |= {f"{entry.system}: {entry.name}": list(entry.setting().arguments) for entry in papers}
     return {name: given for name, given in named.items() if not {"--beam", "--valid-subset"} & set(given)}
 
 
@@ -168,13 +138,27 @@ def test_configuration_trains(root, tmp_path, name):
     assert list(output.updates) == [1, 2] and all(0 < float.fromhex(loss) < math.inf for loss in output.losses)
 
 
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FIRST[:2] else pytest.mark.slow) for name in CONFIGURATIONS]
+)
+def test_configuration_trains_with_hydra(root, tmp_path, name):
+    """`fairseq-xl config --hydra` makes its YAML."""
+    data, *words = map(str, small(name, CONFIGURATIONS[name], root))
+    shipped = {CONFIGURATIONS[name][index][2:]: value for index, value in enumerate(CONFIGURATIONS[name][1:])}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump({"lr": shipped["lr"]}), encoding="utf-8")
+    write_hydra(tmp_path / "run.yaml", [tmp_path / "a.yaml"], *words[2:])
+    cfg = composed(tmp_path, "run", f"task.data={data}", f"checkpoint.save_dir={tmp_path}/run", "common.cpu=true")
+    with one_run() as output:
+        main.main(cfg)
+    assert list(output.updates) == [1, 2]
+
+
 def test_configurations_are_all_there():
     """Every configuration that is found trains; the file that its comment names beneath it is applied first."""
     assert {
         "xlm/config/pretrain-toy",
         "veco/config/toy",
         "lohelp/translate",
-        "xlm/hydra/finetune",
     } <= CONFIGURATIONS.keys()
     assert all("--criterion" in given and "--optimizer" in given for given in CONFIGURATIONS.values())
     assert [path.name for path in stack(RECIPES / "monotrans/lohelp/language-module.yaml")] == [

@@ -8,10 +8,10 @@ import torch
 from tiny_models import DENSE, SIZES
 
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules.packing import find_packing, find_packings

@@ -5,9 +5,9 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import nn
 
-from fairseq_xl.models.config import DenoisingConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder_decoder import SourceEncoder
+from fairseq_xl.models.model_options import DenoisingConfig
 from fairseq_xl.objectives.sequence import decoder_target, sequence_terms
 
 PAD, EOS = 1, 2

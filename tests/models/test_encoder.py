@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig
 
 PAD = 1
 

@@ -10,8 +10,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import nn
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import EncoderDecoderConfig
 
 PAD, EOS = 1, 2
 SOURCE = torch.tensor([[5, 6, 7, 8, EOS], [9, 10, EOS, PAD, PAD], [11, 4, 6, EOS, PAD]])

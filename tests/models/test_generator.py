@@ -12,9 +12,9 @@ from torch import nn
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.beams import BeamCaches
-from fairseq_xl.models.config import EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.generator import XLSequenceGenerator
+from fairseq_xl.models.model_options import EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules.attention import CrossAttention
 from tests.devices import DEVICES, moved

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import NgramDecoderConfig
+from fairseq_xl.models.model_options import NgramDecoderConfig
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 
 PAD, EOS = 1, 2

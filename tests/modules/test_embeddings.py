@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import BackboneConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import BackboneConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules import output

@@ -5,7 +5,7 @@ import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 
-from fairseq_xl.models.config import BackboneConfig
+from fairseq_xl.models.model_options import BackboneConfig
 from fairseq_xl.modules.layer import Layer
 
 PADDING = torch.tensor([[False] * 5, [False, False, False, True, True]])

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fairseq_xl.models.config import BackboneConfig
+from fairseq_xl.models.model_options import BackboneConfig
 from fairseq_xl.modules import features, output as output_module
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer

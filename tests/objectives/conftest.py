@@ -53,8 +53,8 @@ def spec():
 @pytest.fixture
 def model(dictionary):
     """A small encoder with random weights, biases included, without dropout."""
-    from fairseq_xl.models.config import EncoderConfig
     from fairseq_xl.models.encoder import XLEncoderModel
+    from fairseq_xl.models.model_options import EncoderConfig
 
     torch.manual_seed(1)
     cfg = EncoderConfig(layers=2, **SIZES)

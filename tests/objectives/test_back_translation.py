@@ -11,8 +11,8 @@ from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import DenoisingConfig, EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel, XLDenoisingModel
+from fairseq_xl.models.model_options import DenoisingConfig, EncoderDecoderConfig
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.sequence import sequence_terms
 

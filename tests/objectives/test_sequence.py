@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fairseq_xl.models.config import BackboneConfig
+from fairseq_xl.models.model_options import BackboneConfig
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.objectives.sequence import decoder_target, sequence_losses, sequence_terms

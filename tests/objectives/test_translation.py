@@ -8,8 +8,8 @@ from tiny_models import SIZES, randomized
 from torch.nn import functional as F
 
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel
+from fairseq_xl.models.model_options import EncoderDecoderConfig
 from fairseq_xl.objectives.translation import DirectedTranslation, TranslationConfig
 
 BOS, PAD, EOS, DE, EN = 0, 1, 2, 21, 22

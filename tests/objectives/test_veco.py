@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from fairseq_xl.data.corpora.documents import AdjacentSegments
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLVecoModel
+from fairseq_xl.models.model_options import EncoderConfig
 from fairseq_xl.objectives.veco import VecoObjective
 
 PAD, MASK = 1, 20

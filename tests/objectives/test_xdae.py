@@ -12,8 +12,8 @@ from fairseq_xl.data.framing import Framing, pad_rows
 from fairseq_xl.data.noise.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import DenoisingConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
+from fairseq_xl.models.model_options import DenoisingConfig
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.xdae import NOISES
 

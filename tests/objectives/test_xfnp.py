@@ -10,7 +10,7 @@ from tiny_models import SIZES, randomized
 
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import NgramDecoderConfig
+from fairseq_xl.models.model_options import NgramDecoderConfig
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 
 BOS, PAD, EOS, MASK, DE, EN = 0, 1, 2, 20, 21, 22

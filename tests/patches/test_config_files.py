@@ -4,6 +4,7 @@ import pytest
 from fairseq import options
 
 import fairseq_xl
+from fairseq_xl.commands import config
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import expanded
 
@@ -88,3 +89,23 @@ def test_what_is_no_file_of_flags(tmp_path, monkeypatch, words, sentence):
     (tmp_path / "d.yaml").write_text("config: c.yaml")
     with pytest.raises(UserError, match=sentence):
         parsed(["data", *words])
+
+
+def test_the_merged_configuration_says_where_each_flag_comes_from(files, tmp_path, capsys):
+    """Its output is a configuration with the same flags."""
+    paths = [str(tmp_path / name) for name in ("a.yaml", "b.yaml")]
+    config.main([*paths, "--bf16", "--objective-options", "mlm.alpha=1", "--seed", "8"])
+    shown = capsys.readouterr().out
+    for line in (
+        f"lr: 0.2  # {paths[1]}:1",
+        f"max-tokens: 500  # {paths[0]}:8",
+        f"objective-options: mlm.length=64 mlm.alpha=1  # {paths[0]}:6, {paths[1]}:2, command line",
+        "bf16: true  # command line",
+        "seed: 8  # command line",
+    ):
+        assert line in shown.splitlines()
+    (tmp_path / "c.yaml").write_text(shown)
+    assert "fp16" not in shown.replace("bf16", "") and parsed(["data", "--config", tmp_path / "c.yaml"])["seed"] == 8
+    for words, sentence in (([], "name the YAML files"), ([paths[0], "-s", "en"], "-s: a file has long names")):
+        with pytest.raises(UserError, match=sentence):
+            config.main(words)

@@ -6,12 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from fairseq import models
+from fairseq import models, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.io.flags import flags
 from fairseq_xl.objectives import build_objectives
-from recipes import experiment, updates
-from recipes.launch import flags, split_warmup_share
+from recipes import experiment
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 XLM, VECO = RECIPES / "xlm/config", RECIPES / "veco/config"
@@ -24,8 +25,8 @@ PRETRAINING = {
 
 
 def configuration(files, *more):
-    arguments = ["data", "--user-dir", str(RECIPES.parent / "fairseq_xl"), *split_warmup_share(flags(files))[0], *more]
-    return updates.configuration(arguments)
+    arguments = ["data", "--user-dir", str(RECIPES.parent / "fairseq_xl"), *flags(files), *more]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
 
 
 def objectives_of(cfg, dictionary):

@@ -10,8 +10,8 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_xl.checkpoints.layouts import LAYOUTS
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig
 from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
 

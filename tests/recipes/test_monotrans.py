@@ -17,12 +17,11 @@ from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
-from recipes import best_seed, experiment, updates
-from recipes.launch import flags, split_warmup_share
+from recipes import best_seed, experiment
 from tests.io.builders import IDENTITY, checkpoint
 from tests.recipes import scripts
 from tests.recipes.answers import RANKED, TAGGED, asked
-from tests.recipes.configurations import objectives_of
+from tests.recipes.configurations import configuration, objectives_of
 from tests.recipes.scripts import write_pairs
 from tests.tasks.tiny_text import write
 
@@ -433,13 +432,8 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
     assert vectors.shape[1] == 128 and vectors[4:-2].norm(dim=1).min() > 0.9 * vectors.norm(dim=1).max()
 
 
-def configuration(*files):
-    arguments = ["data", "--user-dir", str(ROOT / "fairseq_xl"), *split_warmup_share(flags(files))[0]]
-    return updates.configuration(arguments)
-
-
 def test_the_papers_values(dictionary):
-    cfg = configuration(CONFIGS / "pretrain.yaml")
+    cfg = configuration([CONFIGS / "pretrain.yaml"])
     model = cfg.model
     assert (model.layers, model.embed_dim, model.heads, model.ffn_dim) == (12, 768, 12, 3072)
     assert cfg.optimizer._name == "xl_lamb" and cfg.optimization.max_update == 250000
@@ -448,6 +442,6 @@ def test_the_papers_values(dictionary):
     batch = objective.cfg.batch_sentences * cfg.optimization.update_freq[0]
     assert cfg.optimization.lr[0] == pytest.approx(0.005 * (batch / 2**15) ** 0.5)
     assert cfg.lr_scheduler.warmup_updates / 250000 == pytest.approx(0.2 * batch / 2**15)
-    tuning = configuration(ROOT / "recipes/xlm/config/finetune.yaml", CONFIGS / "finetune.yaml")
+    tuning = configuration([ROOT / "recipes/xlm/config/finetune.yaml", CONFIGS / "finetune.yaml"])
     assert (tuning.optimization.lr[0], tuning.dataset.batch_size, tuning.optimization.max_epoch) == (2e-5, 32, 2)
     assert tuning.task.freeze == "language-module" and tuning.task.length == 512

@@ -31,7 +31,7 @@ def data_bin(tmp_path_factory):
     return write_encoded(tmp_path_factory.mktemp("encoded"))
 
 
-LINEAR = ["--lr-scheduler", "polynomial_decay", "--max-epoch", 3, "--warmup-share", 0.5]
+LINEAR = ["--lr-scheduler", "xl_linear", "--max-epoch", 3, "--warmup-share", 0.5]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ LINEAR = ["--lr-scheduler", "polynomial_decay", "--max-epoch", 3, "--warmup-shar
             ["--best-checkpoint-metric", "accuracy"],
             ["--best-checkpoint-metric accuracy"],
         ),
-        ("ranking", "tsv", RANKED, "ndcg", LINEAR, ["--total-num-update 3 --warmup-updates 1", "-metric ndcg"]),
+        ("ranking", "tsv", RANKED, "ndcg", LINEAR, ["--lr-scheduler xl_linear", "-metric ndcg"]),
         (
             *("question-answering", "json", asked("1"), "exact_match"),
             ["--question-length", 8, "--best-checkpoint-metric", "exact_match"],

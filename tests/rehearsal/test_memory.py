@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig
 from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
 
 

@@ -1,7 +1,7 @@
 """A small model to export."""
 
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig
 from tests.serving.conftest import SIZES
 
 PAD, END = 1, 2

@@ -10,8 +10,8 @@ from torch import nn
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.io.files import write_json
-from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import EncoderDecoderConfig
 from fairseq_xl.serving.export import build_graphs, describe, input_ranges, write_graph
 from fairseq_xl.serving.runtime import Exported
 

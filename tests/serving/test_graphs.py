@@ -8,8 +8,8 @@ import torch
 
 from fairseq_xl.data.labelled.labelled_examples import segments
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import EncoderConfig, NgramDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig, NgramDecoderConfig
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.objectives.ranking import Ranking

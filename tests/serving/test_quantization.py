@@ -7,8 +7,8 @@ import torch
 from onnx import numpy_helper
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig
 from fairseq_xl.serving.export import write_int8
 from fairseq_xl.serving.runtime import OnnxGraph
 from tests.serving.conftest import SIZES, export, randomized

@@ -1,4 +1,4 @@
-"""fairseq-hydra-train with the YAML of recipes/xlm/hydra makes the same runs as fairseq-train; its errors."""
+"""fairseq-hydra-train with the YAML of `fairseq-xl config --hydra` makes the same runs as fairseq-train; its errors."""
 
 import os
 import re
@@ -23,26 +23,40 @@ from fairseq_xl.engine import option_checks
 from fairseq_xl.engine.saving import LOOP
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.error_reporting import message
+from fairseq_xl.io.flags import flags
 from fairseq_xl.io.options import number_of_updates
 from fairseq_xl.objectives import build_objectives, settings_as_text
-from recipes.launch import flags
 from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import equal_parameters, run_train
+from tests.tasks.hydra_configs import composed, write_hydra
 from tests.warm_python import python
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = ROOT / "recipes/xlm/hydra"
-#: name of the YAML -> the files that say the same to fairseq-train
+#: name of the YAML -> the files of which it is made
 SAME = {
     name: [ROOT / f"recipes/xlm/config/{name}.yaml", ROOT / f"recipes/xlm/config/{name}-toy.yaml"]
     for name in ("pretrain", "translate", "finetune", "unsupervised")
 }
 
 
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory):
+    """A folder with the YAML of each name."""
+    folder = tmp_path_factory.mktemp("hydra")
+    for name, files in SAME.items():
+        write_hydra(folder / f"{name}.yaml", files)
+    return folder
+
+
 def hydra_train(folder, name, *overrides):
-    """Runs fairseq-hydra-train in a process of its own, in a `folder` outside the repository."""
-    command = [python(), "-c", "from fairseq_cli.hydra_train import cli_main; cli_main()", *cli(config_dir=CONFIGS)]
+    """Runs fairseq-hydra-train in a process of its own, in a `folder` outside the repository, with YAML beside it."""
+    command = [
+        python(),
+        "-c",
+        "from fairseq_cli.hydra_train import cli_main; cli_main()",
+        *cli(config_dir=folder / "configs"),
+    ]
     settings = [f"common.user_dir={ROOT / 'fairseq_xl'}", "common.cpu=true", *overrides]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     arguments = [*command, "--config-name", name, *settings]
@@ -52,13 +66,8 @@ def hydra_train(folder, name, *overrides):
 # The configuration
 
 
-def composed(name):
-    """{section: {key: value}} of a YAML file with all defaults, as fairseq-hydra-train has it."""
-    GlobalHydra.instance().clear()
-    hydra_init(name)
-    with initialize_config_dir(config_dir=str(CONFIGS), version_base="1.1"):
-        cfg = compose(config_name=name)
-    add_defaults(cfg)
+def plain(cfg):
+    """{section: {key: value}}"""
     return OmegaConf.to_container(OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)))
 
 
@@ -79,8 +88,8 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_the_yaml_says_what_the_flags_of_the_recipe_say(data_bin, name):
-    ours, theirs = composed(name), parsed(name)
+def test_the_yaml_says_what_the_flags_of_the_recipe_say(configs, data_bin, name):
+    ours, theirs = plain(composed(configs, name)), parsed(name)
     for task in (ours["task"], theirs["task"]):  # a flag is text
         task["updates_per_epoch"] = number_of_updates(task["updates_per_epoch"])
     if name in NAMED_OBJECTIVES:
@@ -129,10 +138,11 @@ NANO = {"embed_dim": 16, "ffn_dim": 32, "heads": 2}
 
 
 @pytest.fixture(scope="module")
-def here(data_bin, tmp_path_factory):
+def here(configs, data_bin, tmp_path_factory):
     """A folder to start commands in, with data and task files, whose paths are relative to it."""
     folder = tmp_path_factory.mktemp("here")
     (folder / "text").symlink_to(data_bin)
+    (folder / "configs").symlink_to(configs)
     write_task(folder / "classes", sides=1)
     return folder
 
@@ -148,7 +158,7 @@ RUNS = {
 def hydra_runs(here, name):
     """Runs `name`, pre-training in two parts; returns the same command lines of fairseq-train."""
     overrides = ["task.data=text", f"checkpoint.save_dir={name}/hydra", *(f"+model.{key}={NANO[key]}" for key in NANO)]
-    overrides += [f"task.{key}={value}" for key, value in RUNS[name].items()]
+    overrides += [f"++task.{key}={value}" for key, value in RUNS[name].items()]
     parts, given = [(5, [])], []
     if name == "pretrain":  # settings in YAML's way, key by key, and in one line
         line = (
@@ -251,10 +261,12 @@ def test_options_that_the_plugin_does_not_have(section, settings, sentence):
         ("", ["optimization.max_update=3"], False),
     ],
 )
-def test_a_learning_rate_that_is_fairseqs_default_is_distinguished_from_a_given_one(tmp_path, line, overrides, given):
-    for name in ("pretrain", "run"):
-        text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8").replace("lr: [0.002]", line)
-        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+def test_a_learning_rate_that_is_fairseqs_default_is_distinguished_from_a_given_one(
+    configs, tmp_path, line, overrides, given
+):
+    text = (configs / "pretrain.yaml").read_text(encoding="utf-8")
+    assert "lr: [0.002]" in text
+    (tmp_path / "pretrain.yaml").write_text(text.replace("lr: [0.002]", line), encoding="utf-8")
     GlobalHydra.instance().clear()
     hydra_init("pretrain")
     with initialize_config_dir(config_dir=str(tmp_path), version_base="1.1"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, options
 
-from fairseq_xl.models.config import EncoderConfig
+from fairseq_xl.models.model_options import EncoderConfig
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.objectives import OBJECTIVES

@@ -13,8 +13,8 @@ from fairseq_xl.data.framing import Framing, pad_rows
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, configuration, denoising, load, one_run, pretraining, run_train, translation
 from tests.tasks.published_models import (  # noqa: F401

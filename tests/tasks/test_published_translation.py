@@ -10,8 +10,8 @@ from fairseq_xl.commands.dictionary import main
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import EncoderDecoderConfig
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, evaluated, load, run_generate, run_train, translation
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES

@@ -347,7 +347,6 @@ def test_a_signal_after_the_last_update_stops_the_recipe(data_bin, tmp_path, mon
     """The training is complete, but the next step of its recipe must not begin."""
     line = [*RUNS["alternate"](data_bin, tmp_path), "--max-update", 2, *CPU]
     cfg = configuration(options.get_training_parser(), line)
-    monkeypatch.setenv("XL_STOPPED_STATUS", "75")
     terminate_in(monkeypatch, "valid_step", 1)
     with one_run(), pytest.raises(SystemExit) as ended:
         distributed_utils.call_main(cfg, train.main)
@@ -375,17 +374,19 @@ def test_interrupted_once_and_twice(data_bin, tmp_path, monkeypatch):
     assert len(calls) == 5 and (tmp_path / "checkpoint_last.pt").read_bytes() == saved
 
 
-COMMANDS = {0: ["-m", "fairseq_cli.train"], 75: [ROOT / "recipes/launch.py", "train"]}
-
-
-@pytest.mark.parametrize("status", COMMANDS)
-def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
-    """The command in a process of its own ends with 0; in a recipe, whose next step needs all of it, with 75."""
+def test_sigterm_saves_and_exits(data_bin, tmp_path):
+    """The command in a process of its own ends with 75: the next step of a script needs all of the training."""
     line = [*RUNS["alternate"](data_bin, tmp_path / "terminated"), *WITH_WORKERS, "--disable-validation"]
-    command = [*COMMANDS[status], *line, "--log-file", tmp_path / "train.log"]
-    if status:
-        (tmp_path / "none.yaml").write_text("cpu: true\n", encoding="utf-8")
-        command.insert(3, tmp_path / "none.yaml")  # behind the data
+    (tmp_path / "cpu.yaml").write_text("cpu: true\n", encoding="utf-8")
+    command = [
+        "-m",
+        "fairseq_cli.train",
+        *line,
+        "--log-file",
+        tmp_path / "train.log",
+        "--config",
+        tmp_path / "cpu.yaml",
+    ]
     log = tmp_path / "log"
     with open(log, "wb") as stream:
         process = subprocess.Popen(
@@ -398,7 +399,7 @@ def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
     try:
         wait_for(lambda: "update 3 of" in log.read_text(), lambda: process.poll() is None)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == status, log.read_text()
+        assert process.wait(PATIENCE) == 75, log.read_text()
     finally:
         process.kill()
     shown, kept = log.read_text(), (tmp_path / "train.log").read_text()

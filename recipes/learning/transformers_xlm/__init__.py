@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from transformers import XLMConfig, XLMWithLMHeadModel
 
 import fairseq_xl
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.model_options import EncoderConfig
 
 fairseq_xl.register()
 

@@ -16,10 +16,10 @@ from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.task_types import transformers_heads
 from fairseq_xl.io.folders import new_folder
-from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 

@@ -7,9 +7,9 @@ import torch
 
 from fairseq_xl.checkpoints.layouts import LAYOUTS, published_vocabularies
 from fairseq_xl.checkpoints.layouts.published_vocabularies import MBART50_LANGUAGES, MBART_LANGUAGES
-from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import EncoderConfig, EncoderDecoderConfig
 
 BASE = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
 LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)

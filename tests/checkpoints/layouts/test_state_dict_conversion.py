@@ -10,9 +10,9 @@ from torch import nn
 from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.checkpoints.layouts.name_mapping import same
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.model_options import EncoderConfig, EncoderDecoderConfig
 
 PAD = 1
 VOCABULARY, LANGUAGES, HEADS = 20, 3, 2

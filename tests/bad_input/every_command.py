@@ -10,7 +10,11 @@ import shutil
 import sys
 from pathlib import Path
 
-from fairseq_xl.commands import average as average_command, retrieve as retrieve_command
+from fairseq_xl.commands import (
+    average as average_command,
+    back_translate as back_translate_command,
+    retrieve as retrieve_command,
+)
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
 from tests.command_line import cli
@@ -109,6 +113,13 @@ def generate(place, folder):
     )
 
 
+def back_translate(place, folder):
+    """Writes into the data-bin, unless it fails."""
+    line = [*map(str, [place.translation, place.data, *cli(s="de", t="en", beam=1)])]
+    with contextlib.redirect_stdout(io.StringIO()):
+        back_translate_command.main(line)
+
+
 def interactive(place, folder, lines=("the house",), *more):
     model = place.data / "sentencepiece.model"
     return run_interactive(
@@ -177,6 +188,7 @@ COMMANDS = {
     "train from an encoder": from_encoder,
     "generate": generate,
     "generate generation": write,
+    "back-translate": back_translate,
     "interactive": interactive,
     **{f"validate {task}": validate(task) for task in ("classification", "translation")},
     "eval-lm": perplexity,

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from fairseq_xl.commands import curves, score_bleu
+from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.error_reporting import message
+from fairseq_xl.io.files import replacing
 from preprocess import binarize, files
 from preprocess.__main__ import main as preprocess
 from preprocess.pipeline import prepare
@@ -98,6 +101,16 @@ def test_saved_hypotheses_and_curves(tmp_path):
         assert status == 1
         one_line(shown, f"fairseq_xl: error: {tmp_path / 'out'} was not written: {LIMIT}")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lines", "log"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_limit_on_file_sizes(tmp_path, code):
+    (tmp_path / "kept").write_text("old")
+    error = OSError(code, os.strerror(code), "x")
+    sentence = "kept was not written and the previous file is kept: no room is left on its disk"
+    with pytest.raises(UserError, match=sentence), replacing(tmp_path / "kept"):
+        raise error
+    assert message(error) == "no room is left on the disk of x: what was being written is cut short"
 
 
 @pytest.mark.parametrize("most", [100, 2_000, 4_000])

@@ -2,7 +2,19 @@
 
 import pytest
 
-from fairseq_xl.checkpoints import sentencepiece_surgery as surgery
+from fairseq_xl.checkpoints.sentencepiece_surgery import (
+    BPE,
+    UNIGRAM,
+    Piece,
+    merge_scores,
+    merger,
+    ordinary_pieces,
+    processor,
+    read_model,
+    remove_pieces,
+    verbatim,
+    with_pieces,
+)
 from fairseq_xl.errors import UserError
 from tests.checkpoints.builders import (
     SYLLABLES,
@@ -14,7 +26,7 @@ from tests.checkpoints.builders import (
 
 
 def used_by(model, text):
-    return {piece for line in surgery.processor(model).encode(text, out_type=str) for piece in line}
+    return {piece for line in processor(model).encode(text, out_type=str) for piece in line}
 
 
 #: text with words of the second language, unknown characters, a user-defined symbol and other spaces
@@ -23,44 +35,53 @@ OTHERS = ["bada qü baga", "xyz", "ba<u>da", "  da  ga ", "bádà €"]
 
 def test_text_that_was_kept_has_the_same_pieces(model):
     text = lines(SYLLABLES[:6], "one") + OTHERS
-    made = surgery.remove_pieces(model, used_by(model, text), set(surgery.ordinary_pieces(model)))
-    one, other = (surgery.processor(each).encode(text, out_type=str) for each in (model, made))
+    made = remove_pieces(model, used_by(model, text), set(ordinary_pieces(model)))
+    one, other = (processor(each).encode(text, out_type=str) for each in (model, made))
     assert one == other
     assert len(made.pieces) < len(model.pieces) and made.trainer_spec.vocab_size == len(made.pieces)
     places = {each.piece: place for place, each in enumerate(model.pieces)}
     order = [places[each.piece] for each in made.pieces]
     assert order == sorted(order)
     other_language = lines(SYLLABLES[6:], "three")
-    one, other = (surgery.processor(each).encode(other_language, out_type=str) for each in (model, made))
+    one, other = (processor(each).encode(other_language, out_type=str) for each in (model, made))
     assert one != other
 
 
 def test_what_is_kept_besides(model):
-    made = surgery.remove_pieces(model, {"▁ba"}, set(surgery.ordinary_pieces(model)) - {"▁da"})
+    made = remove_pieces(model, {"▁ba"}, set(ordinary_pieces(model)) - {"▁da"})
     kept = {each.piece for each in made.pieces}
-    special = {each.piece for each in model.pieces if each.type != surgery.Piece.NORMAL}
+    special = {each.piece for each in model.pieces if each.type != Piece.NORMAL}
     assert special | {"▁ba", "▁da"} <= kept and "<u>" in special
-    assert sum(each.type == surgery.Piece.BYTE for each in made.pieces) in (0, 256)
-    scores = [each.score for each in model.pieces if each.type == surgery.Piece.NORMAL]
-    if model.trainer_spec.model_type == surgery.UNIGRAM:
-        assert {min(scores), max(scores)} <= {each.score for each in made.pieces if each.type == surgery.Piece.NORMAL}
+    assert sum(each.type == Piece.BYTE for each in made.pieces) in (0, 256)
+    scores = [each.score for each in model.pieces if each.type == Piece.NORMAL]
+    if model.trainer_spec.model_type == UNIGRAM:
+        assert {min(scores), max(scores)} <= {each.score for each in made.pieces if each.type == Piece.NORMAL}
         assert len(made.pieces) == len(special) + 4
     else:
         assert "ba" in kept and len(made.pieces) == len(special) + 4  # and "da"
 
 
 def test_merges_are_those_of_sentencepiece(model):
-    if model.trainer_spec.model_type != surgery.BPE:
+    if model.trainer_spec.model_type != BPE:
         return
-    segment, encode = surgery.merger(surgery.merge_scores(model)), surgery.verbatim(model)
+    segment, encode = merger(merge_scores(model)), verbatim(model)
     for word in [*words(SYLLABLES, 100, "merged"), "▁badagaka", "b", ""]:
         parts, merged = segment(word)
         assert parts == encode.encode(word, out_type=str)
         assert len(merged) == len(word) - len(parts)
 
 
+def test_a_bpe_model_without_its_inner_merges_segments_otherwise(model):
+    """So the pieces that are merged on the way matter."""
+    text = lines(SYLLABLES[:6], "one")
+    used = used_by(model, text)
+    naive = with_pieces(model, [each for each in model.pieces if each.type != Piece.NORMAL or each.piece in used])
+    equal = processor(model).encode(text, out_type=str) == processor(naive).encode(text, out_type=str)
+    assert equal == (model.trainer_spec.model_type == UNIGRAM)
+
+
 def test_pieces_are_segmented_verbatim(model):
-    encode = surgery.verbatim(model)
+    encode = verbatim(model)
     assert encode.encode("▁ba", out_type=str) == ["▁ba"]
     for text in ("ba", "▁ba▁da", "ﬁ", " "):
         pieces = encode.encode(text, out_type=str)
@@ -76,11 +97,11 @@ def test_what_is_no_model(tmp_path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UserError, match="m is not a SentencePiece model|m: no such SentencePiece model") as error:
-        surgery.read_model(path)
+        read_model(path)
     assert "\n" not in str(error.value)
 
 
 def test_only_pieces_of_a_model_change(model):
-    made = surgery.remove_pieces(model, {"▁ba"}, set(surgery.ordinary_pieces(model)))
+    made = remove_pieces(model, {"▁ba"}, set(ordinary_pieces(model)))
     assert len(made.pieces) < len(model.pieces) and made.trainer_spec.vocab_size == len(made.pieces)
-    assert surgery.with_pieces(made, model.pieces) == model
+    assert with_pieces(made, model.pieces) == model

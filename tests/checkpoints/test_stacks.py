@@ -33,6 +33,20 @@ def recipient():
     return state(*encoder, *(f"decoder.{name}" for name in COMMON + CROSS), fill=0)
 
 
+def test_into_the_encoder(recipient, pretrained):
+    copied, new = copy_stack(recipient, pretrained, "encoder", "a.pt")
+    assert sorted(copied) == sorted(name for name in recipient if name.startswith("encoder."))
+    assert all((tensor == 7).all() for tensor in copied.values())
+    assert new == []
+
+
+def test_into_the_decoder(recipient, pretrained):
+    copied, new = copy_stack(recipient, pretrained, "decoder", "a.pt")
+    assert sorted(copied) == sorted(f"decoder.{name}" for name in COMMON)
+    assert all((tensor == 7).all() for tensor in copied.values())
+    assert new == CROSS  # what a pre-trained encoder has not
+
+
 def shared(model):
     """A translation model with one table."""
     return {key: value for key, value in model.items() if not key.startswith("decoder.token_embeddings")} | {
@@ -99,22 +113,38 @@ def test_unused_parameters(recipient, pretrained):
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_only_the_embeddings(recipient, pretrained, stack):
-    more = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)  # of another number of layers
-    copied, new = copy_stack(recipient, more, stack, "a.pt", only="token_embeddings.table")
+    copied, new = copy_stack(recipient, pretrained, stack, "a.pt", only="token_embeddings.table")
     assert list(copied) == [f"{stack}.token_embeddings.table.weight"]
     assert (copied[f"{stack}.token_embeddings.table.weight"] == 7).all()
     assert new == []
 
 
+def test_nothing_is_changed_in_place(recipient, pretrained):
+    copy_stack(recipient, pretrained, "encoder", "a.pt")
+    assert all((tensor == 0).all() for tensor in recipient.values())
+    assert all((tensor == 7).all() for tensor in pretrained.values())
+
+
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_another_number_of_layers_is_reported(recipient, pretrained, stack):
-    more = pretrained | state("encoder.layers.10.ffn.up.weight", fill=7)
+    more = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)
     choice = ": choose them with --init-decoder-layers first or last" if stack == "decoder" else ""
-    with pytest.raises(UserError, match=f"^a.pt has 11 layers, the new {stack} has 2{choice}$"):
+    with pytest.raises(UserError, match=f"^a.pt has 3 layers, the new {stack} has 2{choice}$"):
         copy_stack(recipient, more, stack, "a.pt")
     fewer = {name: tensor for name, tensor in pretrained.items() if "layers.1" not in name}
     with pytest.raises(UserError, match=f"^a.pt has 1 layers, the new {stack} has 2$"):
         copy_stack(recipient, fewer, stack, "a.pt")
+
+
+def test_ten_layers_are_more_than_nine(recipient, pretrained):
+    many = {f"encoder.layers.{number}.ffn.up.weight": torch.zeros(1) for number in range(11)}
+    with pytest.raises(UserError, match="has 11 layers"):
+        copy_stack(recipient, many, "encoder", "a.pt")
+
+
+def test_only_the_embeddings_of_another_number_of_layers(recipient, pretrained):
+    more = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)
+    assert copy_stack(recipient, more, "encoder", "a.pt", only="token_embeddings.table")[0]
 
 
 def test_another_shape_is_reported(recipient, pretrained):

@@ -209,6 +209,14 @@ def test_encoder_decoders(make, tmp_path, dictionary, kind):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
+def test_16_bits_are_those_of_the_checkpoint(make, tmp_path):
+    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R))
+    theirs = loaded(own, tmp_path / "out", "AutoModelForMaskedLM", dtype="float16")
+    ours, name = own.state["encoder.layers.1.ffn.up.weight"], "roberta.encoder.layer.1.intermediate.dense.weight"
+    assert theirs.state_dict()[name].dtype == torch.float16
+    assert torch.equal(theirs.state_dict()[name], ours.half())
+
+
 @torch.no_grad()
 def test_a_causal_language_model_stays_causal(make, tmp_path):
     model, own = make(XLEncoderModel, EncoderConfig(**XLM | dict(language_embeddings="none")), is_causal=True)
@@ -235,8 +243,15 @@ def test_the_framing_comes_back(make, tmp_path, framing):
 
 
 def test_dropout_of_the_head_is_kept(make):
-    identity = dict(head="classification", type_state={"labels": ["A", "B", "C"], "num_texts": 1}, head_dropout=0.3)
-    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R), {"classification": pooled()}, **identity)
+    state = {"labels": ["A", "B", "C"], "num_texts": 1}
+    _, own = make(
+        XLEncoderModel,
+        EncoderConfig(**XLM_R),
+        {"classification": pooled()},
+        head="classification",
+        type_state=state,
+        head_dropout=0.3,
+    )
     assert counterpart(own).config["classifier_dropout"] == 0.3
 
 
@@ -278,7 +293,11 @@ REFUSED = {
         EncoderConfig(**SIZES, language_embeddings="none", segment_embeddings="added"),
         "segment embeddings together with a plain output layer",
     ),
-    "streams": (XLNgramDecoderModel, NgramDecoderConfig(**SEQ2SEQ), "predicting streams \\(xFNP\\)"),
+    "streams": (
+        XLNgramDecoderModel,
+        NgramDecoderConfig(**SEQ2SEQ),
+        "predicting streams \\(xFNP\\)",
+    ),
     "both languages": (XLEncoderDecoderModel, EncoderDecoderConfig(**SIZES), "--lang XX-YY exports it for one"),
     "pre-LN, two tables": (
         XLEncoderDecoderModel,
@@ -292,7 +311,9 @@ REFUSED = {
 def test_what_has_no_counterpart_is_refused_with_the_reason(make, kind):
     model_class, config, reason = REFUSED[kind]
     _, own = make(model_class, config)
-    with pytest.raises(UserError, match=f"^model.pt has no counterpart in transformers, .* no model with .*{reason}"):
+    with pytest.raises(
+        UserError, match=f"model.pt has no counterpart in transformers, which has no model with .*{reason}"
+    ):
         counterpart(own)
 
 
@@ -314,10 +335,14 @@ with torch.no_grad():
 
 
 @torch.no_grad()
-def test_fairseq_without_this_package_reads_our_roberta(make, tmp_path):
-    """The first token has no position."""
-    form = XLM_R | dict(layer_norm_eps=1e-5, segment_embeddings="none", language_positions=True)
-    model, own = make(XLMonoTransModel, MonoTransConfig(**form))
+@pytest.mark.parametrize("kind", ["XLM-R", "MonoTrans"])
+def test_fairseq_without_this_package_reads_our_roberta(make, tmp_path, kind):
+    form = XLM_R | dict(layer_norm_eps=1e-5)
+    if kind == "XLM-R":
+        model, own = make(XLEncoderModel, EncoderConfig(**form))
+    else:  # the first token has no position
+        cfg = MonoTransConfig(**form, segment_embeddings="none", language_positions=True)
+        model, own = make(XLMonoTransModel, cfg)
     with new_folder(tmp_path / "out") as folder:
         write_fairseq(folder, own, "float32", None)
     torch.save(TOKENS, tmp_path / "tokens")
@@ -341,6 +366,22 @@ def test_export_to_fairseq_refuses_other_forms(make, tmp_path, form, reason):
     _, own = make(kinds[0], kinds[1](**form))
     with pytest.raises(UserError, match=f"model.pt cannot be exported as fairseq's RobertaModel: {reason}"):
         write_fairseq(tmp_path, own, "float32", None)
+
+
+@pytest.mark.parametrize("kind", ["XLM's form", "XLM's form, two tables", "XLM-R's form"])
+def test_pairs_of_encoder_and_decoder_come_back_bit_equal(make, kind):
+    form, _ = SEQ2SEQS[kind]
+    _, own = make(XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ | form))
+    found = counterpart(own)
+    state = found.layout.to_ours(found.weights, found.config)
+    options = found.layout.options(found.config, state)
+    assert state.keys() == own.state.keys()
+    rows = {"encoder.embeddings.positions.weight", "decoder.embeddings.positions.weight"}
+    for name, value in own.state.items():
+        first = own.options["position_offset"] if name in rows else 0
+        assert torch.equal(state[name][options["position_offset"] if first else 0 :][: len(value)], value[first:]), name
+    for name in ("heads", "embed_dim", "ffn_dim", "activation", "layer_norm_eps", "output_form", "share_embeddings"):
+        assert options[name] == own.options[name], name
 
 
 def test_pairs_of_other_models_are_refused(make):

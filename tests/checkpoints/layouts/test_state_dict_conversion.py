@@ -107,8 +107,15 @@ def fairseq_dictionary():
 def fairseq_roberta():
     from fairseq.models.roberta import RobertaModel
 
-    sizes = dict(encoder_layers=3, encoder_embed_dim=16, encoder_ffn_embed_dim=64, encoder_attention_heads=HEADS)
-    args = Namespace(arch="roberta_base", **sizes, max_positions=12, tokens_per_sample=12)
+    args = Namespace(
+        arch="roberta_base",
+        encoder_layers=3,
+        encoder_embed_dim=16,
+        encoder_ffn_embed_dim=64,
+        encoder_attention_heads=HEADS,
+        max_positions=12,
+        tokens_per_sample=12,
+    )
     return randomize(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=fairseq_dictionary())))
 
 
@@ -116,26 +123,43 @@ def fairseq_translation(pre, scaled):
     """fairseq's Transformer in the form of VECO's released model (post-LN) or of mBART (pre-LN)."""
     from fairseq.models.transformer import TransformerModel, base_architecture
 
-    both = {"attention_heads": HEADS, "normalize_before": pre, "learned_pos": True}
-    args = Namespace(**{f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in both.items()})
-    sizes = dict(encoder_embed_dim=16, encoder_ffn_embed_dim=64, encoder_layers=3, decoder_layers=2)
-    vars(args).update(sizes, share_all_embeddings=True, layernorm_embedding=True, no_scale_embedding=not scaled)
-    vars(args).update(activation_fn="gelu", max_source_positions=12, max_target_positions=12)
+    args = Namespace(
+        encoder_embed_dim=16,
+        encoder_ffn_embed_dim=64,
+        encoder_layers=3,
+        decoder_layers=2,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_normalize_before=pre,
+        decoder_normalize_before=pre,
+        encoder_learned_pos=True,
+        decoder_learned_pos=True,
+        share_all_embeddings=True,
+        layernorm_embedding=True,
+        no_scale_embedding=not scaled,
+        activation_fn="gelu",
+        max_source_positions=12,
+        max_target_positions=12,
+    )
     base_architecture(args)
     dictionary = fairseq_dictionary()
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     return randomize(TransformerModel.build_model(args, task))
 
 
-BERT_SIZES = dict(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=3, num_attention_heads=HEADS)
-BERT_SIZES |= dict(intermediate_size=64, pad_token_id=PAD)
-
-
 def xlm_roberta(with_head=True, token_types=1):
     from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel
 
     config = XLMRobertaConfig(
-        **BERT_SIZES, max_position_embeddings=14, type_vocab_size=token_types, layer_norm_eps=1e-5
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=HEADS,
+        intermediate_size=64,
+        max_position_embeddings=14,
+        type_vocab_size=token_types,
+        layer_norm_eps=1e-5,
+        pad_token_id=PAD,
     )
     return randomize(XLMRobertaForMaskedLM(config) if with_head else XLMRobertaModel(config))
 
@@ -143,25 +167,51 @@ def xlm_roberta(with_head=True, token_types=1):
 def xlm(with_head=True, languages=LANGUAGES):
     from transformers import XLMConfig, XLMModel, XLMWithLMHeadModel
 
-    sizes = dict(vocab_size=VOCABULARY, emb_dim=16, n_layers=3, n_heads=HEADS, max_position_embeddings=12)
-    config = XLMConfig(**sizes, n_langs=languages, pad_index=PAD)
+    config = XLMConfig(
+        vocab_size=VOCABULARY,
+        emb_dim=16,
+        n_layers=3,
+        n_heads=HEADS,
+        max_position_embeddings=12,
+        n_langs=languages,
+        pad_index=PAD,
+    )
     return randomize(XLMWithLMHeadModel(config) if with_head else XLMModel(config))
 
 
 def bert():
     from transformers import BertConfig, BertForPreTraining
 
-    return randomize(BertForPreTraining(BertConfig(**BERT_SIZES, max_position_embeddings=12)))
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=HEADS,
+        intermediate_size=64,
+        max_position_embeddings=12,
+        pad_token_id=PAD,
+    )
+    return randomize(BertForPreTraining(config))
 
 
 def bart(kind="MBart", scaled=True):
     import transformers
 
-    both = {"attention_heads": HEADS, "ffn_dim": 64}
-    sizes = {f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in both.items()}
-    sizes |= dict(vocab_size=VOCABULARY, d_model=16, encoder_layers=3, decoder_layers=2, max_position_embeddings=12)
-    special = dict(pad_token_id=PAD, bos_token_id=0, eos_token_id=2)
-    config = getattr(transformers, f"{kind}Config")(**sizes, **special, scale_embedding=scaled)
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=VOCABULARY,
+        d_model=16,
+        encoder_layers=3,
+        decoder_layers=2,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_position_embeddings=12,
+        scale_embedding=scaled,
+        pad_token_id=PAD,
+        bos_token_id=0,
+        eos_token_id=2,
+    )
     model = randomize(getattr(transformers, f"{kind}ForConditionalGeneration")(config))
     model.final_logits_bias.normal_()
     return model
@@ -335,6 +385,13 @@ def test_a_layout_without_output_bias_refuses_one():
         to_theirs("fairseq_transformer", state)
 
 
+def test_our_parameters_without_counterpart_are_named():
+    state = to_ours("xlm-roberta", xlm_roberta().state_dict())
+    adapter = {"encoder.layers.0.ffn_adapter.up.weight": torch.zeros(1)}
+    with pytest.raises(UserError, match=r"encoder\.layers\.0\.ffn_adapter\.up\.weight unexpected"):
+        to_theirs("xlm-roberta", state | adapter)
+
+
 @pytest.mark.parametrize("layout", SOURCES)
 def test_missing_and_unexpected_names_are_reported(layout):
     state = SOURCES[layout]().state_dict()
@@ -347,6 +404,13 @@ def test_missing_and_unexpected_names_are_reported(layout):
     missing, unexpected = str(error.value).split(" missing, ")
     assert missing.split()[-1] and gone.endswith(missing.split()[-1])
     assert unexpected.endswith("something.else unexpected")
+
+
+@pytest.mark.parametrize("layout", SOURCES)
+def test_weights_of_another_kind_of_model_are_refused(layout):
+    for other in SOURCES.keys() - {layout}:
+        with pytest.raises(UserError, match="not of this kind of model: .* missing, .* unexpected"):
+            to_ours(layout, SOURCES[other]().state_dict())
 
 
 @pytest.mark.parametrize("layout", SOURCES)

@@ -1,13 +1,18 @@
 """Errors in raw text, in every command that reads raw text."""
 
+import contextlib
+import io
 import logging
 import shutil
 
 import pytest
 
-from fairseq_xl.commands import curves
+from fairseq_xl.commands import curves, score_bleu, score_classification
+from fairseq_xl.evaluation.retrieval_scores import read_pairs
+from fairseq_xl.io.lines import read_lines
 from preprocess.pipeline import prepare
 from tests.bad_input.every_command import COMMANDS, fails, interactive, sentence_of
+from tests.command_line import cli
 from tests.preprocess.tiny_corpus import change, write_corpus
 
 GOOD = b"eins zwei\ndrei\nvier\n"
@@ -64,12 +69,13 @@ DESCRIPTION = {
 }
 
 
+@pytest.mark.parametrize("check_only", [True, False])
 @pytest.mark.parametrize("mistake", DESCRIPTION)
-def test_description(tmp_path, mistake):
+def test_description(tmp_path, mistake, check_only):
     spoil, sentence = DESCRIPTION[mistake]
     corpus = write_corpus(tmp_path / "corpus")
     spoil(corpus)
-    shown = sentence_of(lambda: prepare(corpus, tmp_path / "data-bin"))
+    shown = sentence_of(lambda: prepare(corpus, tmp_path / "data-bin", check_only=check_only))
     assert sentence in shown and shown.count("\n") <= 1  # a list has a heading
 
 
@@ -81,21 +87,91 @@ VOCABULARY = {
 }
 
 
+@pytest.mark.parametrize("check_only", [True, False])
 @pytest.mark.parametrize("mistake", VOCABULARY)
-def test_reused_vocabulary(place, tmp_path, mistake):
+def test_reused_vocabulary(place, tmp_path, mistake, check_only):
     model, dictionary, sentence = VOCABULARY[mistake]
     for name in ("sentencepiece.model", "dict.txt"):
         shutil.copy(place.data / name, tmp_path)
     (tmp_path / "other.txt").write_text("".join(f"zz{number} 1\n" for number in range(50)))
     corpus = write_corpus(tmp_path / "corpus")
     paths = {"spm_model": tmp_path / model, "dictionary": tmp_path / dictionary}
-    fails(lambda: prepare(corpus, tmp_path / "data-bin", **paths), tmp_path, sentence)
+    fails(lambda: prepare(corpus, tmp_path / "data-bin", check_only=check_only, **paths), tmp_path, sentence)
+
+
+# Scores
+
+LINES = {
+    "empty": (b"", "3 hypotheses but 0 references"),
+    "fewer lines": (b"eins\nzwei\n", "3 hypotheses but 2 references"),
+    "not UTF-8": (b"eins\nzw\xffei\ndrei\n", "line 2: not UTF-8, it has the byte 0xff"),
+    "UTF-16": ("eins\nzwei\ndrei\n".encode("utf-16"), "line 1: a byte 0"),
+}
+
+
+@pytest.mark.parametrize("mistake", LINES)
+def test_references(tmp_path, mistake):
+    content, sentence = LINES[mistake]
+    (tmp_path / "hypotheses").write_bytes(GOOD)
+    (tmp_path / "reference").write_bytes(content)
+    line = [
+        str(tmp_path / "hypotheses"),
+        str(tmp_path / "reference"),
+        *cli(plain=True, language="de", save=str(tmp_path / "saved")),
+    ]
+    fails(lambda: score_bleu.main(line), tmp_path / "reference", sentence)
+    assert not (tmp_path / "saved").exists()
+    for absent in (tmp_path / "absent", tmp_path):
+        fails(lambda: score_bleu.main([line[0], str(absent), "--plain", "--language", "de"]), absent)
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + GOOD, GOOD.replace(b"\n", b"\r\n"), GOOD[:-1]])
+def test_marks_and_line_ends_are_no_text(tmp_path, content):
+    (tmp_path / "lines").write_bytes(content)
+    assert read_lines(tmp_path / "lines") == ["eins zwei", "drei", "vier"]
+
+
+def test_a_line_separator_ends_no_line(tmp_path):
+    (tmp_path / "lines").write_bytes("a\u2028b\x85c\rd\ne\n".encode())
+    assert read_lines(tmp_path / "lines") == ["a\u2028b\x85c\rd", "e"]
+
+
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (b"", "has no D- lines"),
+        (b"D-0\t-1\ta\nD-2\t-1\tb\n", "found 2 of 3"),
+        (b"D-0\t-1\ta\nD-1\t-0.3", "line 2: expected D-NUMBER TAB score TAB text"),
+        (b"D-x\n", "line 1: expected D-NUMBER"),
+    ],
+)
+def test_output_of_generate_that_is_not_whole(tmp_path, content, sentence):
+    (tmp_path / "generated").write_bytes(content)
+    (tmp_path / "reference").write_bytes(GOOD)
+    line = [str(tmp_path / "generated"), str(tmp_path / "reference"), "--language", "de"]
+    fails(lambda: score_bleu.main(line), "generated", sentence)
+
+
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (b"", "holds no predictions"),
+        (b"1\ta\ta\t0.5\n2\tb", "line 2: expected 2 TAB label"),
+        (b"\xff\n", "line 1: not UTF-8"),
+    ],
+)
+def test_predictions(tmp_path, content, sentence):
+    (tmp_path / "test.en.tsv").write_bytes(content)
+    fails(lambda: score_classification.main([str(tmp_path), "--langs", "en"]), tmp_path / "test.en.tsv", sentence)
 
 
 @pytest.mark.parametrize(
     "log, output, sentence",
     [
+        (b"", "x.png", "has no JSON entries"),
         (bytes(range(256)), "x.png", "has no JSON entries"),
+        (b'{"epoch": 1, "loss": null, "num_updates": "5"}\n', "x.png", "no entry of 'loss'"),
+        (b'{"epoch": 1, "loss": "2", "num_updates": "5"}\n', "no/x.png", "x.png was not written: No such file"),
         (b'{"epoch": 1, "loss": "2", "num_updates": "5"}\n', "x.xyz", "'xyz' is not a picture format"),
     ],
 )
@@ -110,13 +186,24 @@ def test_curves(tmp_path, log, output, sentence):
 
 @pytest.mark.parametrize(
     "content, sentence",
-    [(b"eins\nzwei\n", "2 lines of 'en' but 3 of 'de'"), (b"eins\n\n\n", "at least two different pairs")],
+    [
+        (b"", "0 lines of 'en' but 3 of 'de'"),
+        (b"eins\nzwei\n", "2 lines of 'en' but 3 of 'de'"),
+        (b"eins\nzw\xffei\ndrei\n", "line 2: not UTF-8"),
+        (b"eins\n\n\n", "at least two different pairs"),
+    ],
 )
 def test_pairs(place, tmp_path, content, sentence):
     (tmp_path / "pairs.en").write_bytes(content)
     (tmp_path / "pairs.de").write_bytes(GOOD)
     wrong = place.but(pairs=tmp_path / "pairs", pretraining=tmp_path / "not-even-looked-at.pt")
     fails(lambda: COMMANDS["retrieval"](wrong, tmp_path), tmp_path / "pairs", sentence)
+
+
+def test_a_mark_at_the_beginning_of_pairs(tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"pairs.{language}").write_bytes(b"\xef\xbb\xbf" + GOOD)
+    assert read_pairs(tmp_path / "pairs", "en", "de")[0][0] == "eins zwei"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +252,10 @@ def test_sub_words_without_their_model(place, tmp_path):
 
 @pytest.mark.parametrize(
     "content, sentence",
-    [(b"the house\ncaf\xff\n", "line 2: not UTF-8, it has the byte 0xff"), (None, "absent: no such file")],
+    [
+        (b"the house\ncaf\xff\n", "line 2: not UTF-8, it has the byte 0xff"),
+        (None, "absent: no such file"),
+    ],
 )
 def test_input_of_interactive(place, tmp_path, content, sentence):
     path = tmp_path / ("absent" if content is None else "lines")
@@ -177,3 +267,11 @@ def test_input_of_interactive(place, tmp_path, content, sentence):
 def test_bytes_that_python_let_pass(place, tmp_path):
     """In UTF-8 mode and in the C locale, Python reads invalid UTF-8 from standard input as surrogates."""
     fails(lambda: interactive(place, tmp_path, ["the house", "caf\udcff"]), "standard input, line 2: not UTF-8")
+
+
+def test_the_right_ones_are_taken(tmp_path):
+    (tmp_path / "lines").write_bytes(GOOD)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        line = [str(tmp_path / "lines"), str(tmp_path / "lines"), "--plain", "--bootstrap", "0", "--language", "de"]
+        score_bleu.main([*line, "--save", str(tmp_path / "saved")])
+    assert '"lines": 3' in printed.getvalue() and (tmp_path / "saved").read_bytes() == GOOD

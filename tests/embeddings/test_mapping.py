@@ -86,6 +86,10 @@ def test_dropped_pairs_are_not_chosen():
     assert not alone.any()  # where all were dropped, all are looked at
 
 
+def test_identical_pieces():
+    assert [part.tolist() for part in mapping.identical(["▁a", "b", "▁c"], ["▁c", "x", "▁a"])] == [[0, 2], [2, 0]]
+
+
 def test_identical_pieces_of_some_length_in_any_case():
     source, target = ["▁in", "▁hotel", "ße", "▁Hotel"], ["▁Hotel", "▁in", "sse", "▁HOTEL"]
     found = mapping.identical(source, target, ignore_case=True, min_length=3)
@@ -122,6 +126,14 @@ def test_nothing_but_the_vectors_is_needed(languages):
     learned, _ = mapping.learn(source, target, pairs, SETTINGS)
     assert precision(learned, source, target, places) == 1
     np.testing.assert_allclose(learned, rotation(12, seed=1), atol=1e-6)
+
+
+def test_pairs_at_random_are_no_start(languages):
+    """Random pairs do not succeed, so that the two tests above show more than the vectors do."""
+    source, target, places = languages
+    rng = np.random.default_rng(6)
+    learned, _ = mapping.learn(source, target, (rng.permutation(300)[:24], rng.permutation(300)[:24]), SETTINGS)
+    assert precision(learned, source, target, places) < 0.9
 
 
 def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """BLEU from files: against sacrebleu's own command and Moses, by hand; files that are refused."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -11,7 +12,16 @@ import sacrebleu
 from fairseq_xl.commands.score_bleu import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bleu as evaluation_bleu
-from fairseq_xl.evaluation.bleu import bleu, chrf, paired, read_generated, tokenized_bleu, tokenizer_name
+from fairseq_xl.evaluation.bleu import (
+    LANGUAGES,
+    TOKENIZERS,
+    bleu,
+    chrf,
+    paired,
+    read_generated,
+    tokenized_bleu,
+    tokenizer_name,
+)
 from fairseq_xl.io.lines import read_lines
 
 REFERENCES = ["The cat sat on the mat.", "There's a dog, isn't there?", "It is raining today in the old town."]
@@ -51,9 +61,10 @@ def test_ten_comes_after_nine_and_an_empty_hypothesis_is_one(tmp_path):
     "text, message",
     [
         ("D-0\t-1\ta\nD-2\t-1\tc\n", "expected one D- line for each test line, found 2 of 3"),
+        ("D-1\t-1\ta\n", "found 1 of 2"),
         ("H-0\t-1\ta\n", "has no D- lines of fairseq-generate; --plain reads"),
+        ("", "has no D- lines of fairseq-generate"),
         ("S-0\ta\nD-0\t-1\ta\nS-1\tb\n", "found 1 of 2"),
-        ("D-0 x\n", "line 1: expected D-NUMBER TAB score TAB text, found 'D-0 x'"),
         (GENERATED + GENERATED, "line 10: S-2 occurs twice"),
         ("D-0\t-1\ta\nD-1\t-1\tb\n" * 2, "line 3: D-0 occurs twice"),
     ],
@@ -94,6 +105,11 @@ def test_a_reference_of_other_lines_is_refused(tmp_path, capsys):
         with pytest.raises(UserError, match=f"{reference}: only 0 of 3 lines equal the target text"):
             main(arguments)
     main([str(reference), *arguments[1:], "--plain"])
+
+
+def test_a_perfect_score_and_none():
+    assert bleu(REFERENCES, REFERENCES)["score"] == 100
+    assert bleu(["x", "y", "z"], REFERENCES)["score"] == 0
 
 
 def test_the_interval_comes_with_its_resamples():
@@ -138,6 +154,11 @@ def test_chrf_is_sacrebleus(files, tmp_path):
     expected = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert chrf(HYPOTHESES, REFERENCES) == {"score": expected["score"], "signature": expected["signature"]}
     assert chrf(HYPOTHESES * 5, REFERENCES * 5, bootstrap=50)["interval"] > 0
+
+
+def test_another_number_of_lines_is_refused():
+    with pytest.raises(UserError, match="2 hypotheses but 3 references"):
+        bleu(HYPOTHESES[:2], REFERENCES)
 
 
 def test_the_command(files, tmp_path, capsys):
@@ -201,6 +222,11 @@ def test_systems_that_cannot_be_compared(files, tmp_path, lines, more, sentence)
         main([*map(str, files), "--language", "en", "--against", str(tmp_path / "other"), *more])
 
 
+def test_resamples_that_cannot_be(files):
+    with pytest.raises(UserError, match="--bootstrap -1: 0 or more is needed"):
+        main([*map(str, files), "--language", "en", "--bootstrap", "-1"])
+
+
 def test_a_tokenizer_whose_model_cannot_be_downloaded(files, monkeypatch):
     def download(**options):
         raise URLError("no network")
@@ -230,6 +256,10 @@ def test_the_tokenizer_of_an_unknown_language_is_reported(files, caplog, given, 
     assert len(caplog.messages) == warned
     for message in caplog.messages:
         assert all(word in message for word in (f"--language {given[1]} ", "ISO 639-1", "13a", "--tokenize"))
+
+
+def test_languages_with_a_tokenizer_are_known():
+    assert TOKENIZERS.keys() <= LANGUAGES and len(LANGUAGES) == 184 and {len(code) for code in LANGUAGES} == {2}
 
 
 @pytest.mark.parametrize("language, name", [("ja", "ja-mecab"), ("ko", "ko-mecab")])
@@ -267,6 +297,31 @@ def test_a_tokenizer_that_is_not_installed_is_reported(monkeypatch):
     monkeypatch.setattr("fairseq_xl.evaluation.bleu.BLEU", missing)
     with pytest.raises(UserError, match="tokenizer ko-mecab needs a package that is not installed$"):
         bleu(HYPOTHESES, REFERENCES, tokenize="ko-mecab")
+
+
+def test_lines_end_at_newlines_only(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("a\u2028b\x0cc\n\nd\n".encode())
+    assert read_lines(path) == ["a\u2028b\x0cc", "", "d"]
+    path.write_text("a")
+    assert read_lines(path) == ["a"]
+    path.write_text("")
+    assert read_lines(path) == []
+
+
+def test_references_may_be_compressed(files, capsys):
+    files[1].with_name(f"{files[1].name}.gz").write_bytes(gzip.compress(files[1].read_bytes()))
+    files[1].unlink()
+    main([str(files[0]), str(files[1]), "--bootstrap", "0", "--language", "en"])
+    assert json.loads(capsys.readouterr().out)["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
+
+
+def test_files_that_cannot_be_read_are_reported(tmp_path):
+    with pytest.raises(UserError, match="nowhere: no such file"):
+        read_lines(tmp_path / "nowhere")
+    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    with pytest.raises(UserError, match="latin, line 1: not UTF-8"):
+        read_lines(tmp_path / "latin")
 
 
 def test_output_with_hardly_a_right_character_has_scores():

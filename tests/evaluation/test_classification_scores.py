@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from fairseq_xl.commands.score_classification import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.classification_scores import mcnemar, score
+from fairseq_xl.evaluation.classification_scores import mcnemar, read_predictions, score
 
 
 def write(path, pairs):
@@ -54,6 +54,22 @@ def test_average_over_languages(tmp_path, capsys):
     assert result["missing"] == ["fr"] and "accuracy" not in result and result["languages"]["en"]["n"] == 6
 
 
+def test_incomplete_predictions(tmp_path):
+    path = tmp_path / "test.en.tsv"
+    for text, sentence in (
+        ("1\ta\ta\t0.5\n3\ta\ta\t0.5\n", "line 2: expected 2 TAB"),
+        ("1\ta\ta\n", "line 1: expected 1 TAB"),
+        ("", "holds no predictions"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError, match=sentence):
+            read_predictions(path)
+    with pytest.raises(UserError, match="no prediction file valid.LANGUAGE.tsv of en,de"):
+        main([str(tmp_path), "--langs", "en,de", "--split", "valid"])
+    with pytest.raises(UserError, match="--langs en,de,en: en is named twice"):
+        main([str(tmp_path), "--langs", "en,de,en"])
+
+
 def test_two_classifiers_are_compared_item_by_item(tmp_path, capsys):
     """Of 6 items that one system alone has right, 5 are the other's: p = 2 · (1 + 6) / 2^6; both have 10 more right."""
     write(tmp_path / "test.en.tsv", [("a", "a")] * 10 + [("a", "a")] + [("a", "b")] * 5)
@@ -67,9 +83,14 @@ def test_two_classifiers_are_compared_item_by_item(tmp_path, capsys):
         main([str(tmp_path), "--langs", "en", "--against", str(tmp_path / "other")])
 
 
-@pytest.mark.parametrize("here, there", [(0, 0), (3, 3), (0, 1), (9900, 10100)])
+@pytest.mark.parametrize("here, there", [(0, 0), (3, 3), (0, 1), (900, 1100)])
 def test_mcnemar_is_the_binomial_test(here, there):
     right = np.array([True] * here + [False] * there + [True, False])
     others = np.array([False] * here + [True] * there + [True, False])
     expected = binomtest(here, here + there).pvalue if here + there else 1.0
     assert mcnemar(right, others)["p"] == pytest.approx(expected, rel=5e-3)
+
+
+def test_mcnemar_of_many_items():
+    right, others = np.arange(20000) < 9900, np.arange(20000) >= 9900
+    assert mcnemar(right, others)["p"] == pytest.approx(binomtest(9900, 20000).pvalue, rel=5e-3)

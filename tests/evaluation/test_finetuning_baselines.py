@@ -21,8 +21,11 @@ from fairseq_xl.evaluation.baselines import (
     tag_capitals,
 )
 from fairseq_xl.evaluation.task_files import TaggedSentence
-from tests.builders import squad
-from tests.evaluation.builders import write
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
 
 
 def sentence(text):
@@ -120,9 +123,13 @@ def test_the_most_frequent_type():
 CONTEXT = "The sheet has rows.\nRows are deleted with a key.\nDelete rows, rows and rows."
 
 
-def asked(*questions):
+def squad(*questions, context=CONTEXT):
     """A file with these (question, answer)."""
-    return squad((CONTEXT, *((f"q{place}", *question) for place, question in enumerate(questions))))
+    asked = [
+        {"id": f"q{place}", "question": question, "answers": [{"text": text, "answer_start": context.index(text)}]}
+        for place, (question, text) in enumerate(questions)
+    ]
+    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": asked}]}]}, ensure_ascii=False)
 
 
 def test_overlap_is_the_share_of_the_query():
@@ -138,11 +145,14 @@ def test_tf_idf_is_scikit_learns():
     assert similarities("tf-idf", pairs, "en") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("method, expected", [("overlap", [1, 0, 0]), ("first", [0, 0, 0]), ("tf-idf", [1, 0, 0])])
+@pytest.mark.parametrize(
+    "method, expected",
+    [("overlap", [1, 0, 0]), ("first", [0, 0, 0]), ("tf-idf", [1, 0, 0])],
+)
 def test_the_most_similar_paragraph_is_the_answer(tmp_path, method, expected):
     """A word of the question counts once; the first of equal paragraphs is the answer."""
     path = tmp_path / "test.en.json"
-    write(path, asked(("Are rows deleted?", "rows"), ("sheet", "rows"), ("Zzz", "rows")))
+    write(path, squad(("Are rows deleted?", "rows"), ("sheet", "rows"), ("Zzz", "rows")))
     paragraphs = CONTEXT.split("\n")
     assert answers(path, "en", method) == {f"q{place}": paragraphs[each] for place, each in enumerate(expected)}
 
@@ -155,7 +165,7 @@ def test_a_context_of_one_line_has_sentences():
 def test_answers_are_scored(tmp_path, capsys):
     """In the first question the answer is a whole paragraph, in the second a word of the one that is found."""
     files, out = tmp_path / "files", tmp_path / "out"
-    write(files / "test.de.json", asked(("deleted key", "Rows are deleted with a key."), ("sheet", "sheet")))
+    write(files / "test.de.json", squad(("deleted key", "Rows are deleted with a key."), ("sheet", "sheet")))
     score_baselines.main(["question-answering", str(files), str(out), "--langs", "de"])
     score_question_answering.main([str(out), "--references", str(files), "--langs", "de"])
     scores = json.loads(capsys.readouterr().out)["languages"]["de"]
@@ -195,15 +205,33 @@ def test_compressed_files_and_texts_without_labels_are_read(tmp_path):
 @pytest.mark.parametrize(
     "name, files, sentence",
     [
+        ("tagging", {}, r"train.en.tsv: no such file of labeled text in language 'en'"),
+        ("tagging", {"train.en.tsv": "a\tO\n"}, r"test.de.tsv: no such file of labeled text"),
         ("tagging", {"train.en.tsv": "a\tO\n\nword\n"}, "train.en.tsv, line 3: expected word TAB tag, found 'word'"),
+        ("tagging", {"train.en.tsv": "a\tO\tO\n"}, "line 1: expected word TAB tag"),
+        ("tagging", {"train.en.tsv": "\n"}, "train.en.tsv, line 1: the file is empty"),
+        ("tagging", {"train.en.tsv": b"\xff\tO\n"}, "train.en.tsv, line 1: not UTF-8"),
         ("question-answering", {}, r"test.de.json: no such file of questions"),
+        ("question-answering", {"test.de.json": "{"}, "line 1: not JSON"),
+        (
+            "question-answering",
+            {"test.de.json": squad(("Q", "R"), context="R").replace("0", "7")},
+            "the answer .R. is not at 7",
+        ),
+        ("question-answering", {"test.de.json": b"\xff"}, "not UTF-8"),
+        ("ranking", {}, r"test.de.tsv: no such file of labeled text"),
+        ("ranking", {"test.de.tsv": "1\tquery\n"}, "line 1: expected relevance TAB query TAB text, with up to two"),
+        ("ranking", {"test.de.tsv": "1\tq\tt\n1\tq\t \n"}, "line 2: expected relevance TAB query TAB text"),
+        ("ranking", {"test.de.tsv": "-1\tq\tt\n"}, "line 1: expected a relevance of 0 or more, found '-1'"),
+        ("ranking", {"test.de.tsv": "x\tq\tt\n"}, "line 1: expected a relevance of 0 or more, found 'x'"),
+        ("ranking", {"test.de.tsv": ""}, "test.de.tsv, line 1: the file is empty"),
         ("ranking", {"test.de.tsv": "1\t \t \n"}, "line 1: expected relevance TAB query TAB text"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, name, files, sentence):
     for path, content in files.items():
         (tmp_path / "files").mkdir(exist_ok=True)
-        (tmp_path / "files" / path).write_text(content)
+        (tmp_path / "files" / path).write_bytes(content if isinstance(content, bytes) else content.encode())
     trained = ["--train-langs", "en"] if name == "tagging" else []
     with pytest.raises(UserError, match=sentence):
         score_baselines.main([name, str(tmp_path / "files"), str(tmp_path / "out"), "--langs", "de", *trained])
@@ -224,3 +252,9 @@ def test_training_text_without_spans_has_no_type(tagged, tmp_path):
 def test_texts_without_n_grams_are_no_basis_of_tf_idf(tmp_path):
     with pytest.raises(UserError, match="^tf-idf of the texts in de cannot be computed: "):
         similarities("tf-idf", [(" ", "\n")], "de")
+
+
+def test_unknown_methods_are_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        score_baselines.main(["ranking", str(tmp_path), str(tmp_path), "--langs", "en", "--method", "first"])
+    assert "invalid choice: 'first'" in capsys.readouterr().err

@@ -11,18 +11,32 @@ import fairseq_xl
 from fairseq_xl.commands import score_classification, score_question_answering, score_ranking, score_tagging
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
-from tests.builders import squad
 
 TAGS = "a\tB-X\tB-X\nb\tI-X\tO\n\nc\tO\tO\nd\tB-Y\tB-Y\n\n"
 QUERIES = "1\tq\t2\t0.1\n2\tq\t0\t0.9\n3\tr\t0\t1\n4\ts\t1\t0.5\n"
-SQUAD = squad(("Die Katze schläft.", ("1", "Wer?", "Die Katze"), ("2", "Was?", "schläft"), ("3", "Wo?")))
+SQUAD = {
+    "data": [
+        {
+            "paragraphs": [
+                {
+                    "context": "Die Katze schläft.",
+                    "qas": [
+                        {"id": "1", "question": "Wer?", "answers": [{"text": "Die Katze", "answer_start": 0}]},
+                        {"id": "2", "question": "Was?", "answers": [{"text": "schläft", "answer_start": 10}]},
+                        {"id": "3", "question": "Wo?", "answers": []},
+                    ],
+                }
+            ]
+        }
+    ]
+}
 
 
 @pytest.fixture
 def folders(tmp_path):
     for name in ("found", "right"):
         (tmp_path / name).mkdir()
-    (tmp_path / "right/test.de.json").write_text(SQUAD, encoding="utf-8")
+    (tmp_path / "right/test.de.json").write_text(json.dumps(SQUAD), encoding="utf-8")
     (tmp_path / "found/test.de.json").write_text(json.dumps({"1": "Katze", "2": "Schläft."}), encoding="utf-8")
     return tmp_path
 
@@ -72,17 +86,28 @@ def test_signatures(tmp_path, capsys, main, name, text, expected):
     )
 
 
-def test_files_without_labels_are_left_out_and_named(tmp_path, capsys, caplog):
-    for code, label in (("en", "a"), ("de", "_")):
-        (tmp_path / f"test.{code}.tsv").write_text(f"1\t{label}\ta\t0.5\n", encoding="utf-8")
-    result = printed(capsys, score_classification.main, tmp_path, "--langs", "en,de")
+@pytest.mark.parametrize(
+    "main, labeled, unlabeled",
+    [
+        (score_classification.main, "1\ta\ta\t0.5\n", "1\t_\ta\t0.5\n"),
+        (score_ranking.main, "1\tq\t1\t3\n2\tq\t0\t2\n", "1\tq\t_\t3\n"),
+        (score_tagging.main, TAGS, "a\t_\tO\n\n"),
+    ],
+)
+def test_files_without_labels_are_left_out_and_named(tmp_path, capsys, caplog, main, labeled, unlabeled):
+    for code, content in (("en", labeled), ("de", unlabeled)):
+        (tmp_path / f"test.{code}.tsv").write_text(content, encoding="utf-8")
+    result = printed(capsys, main, tmp_path, "--langs", "en,de")
     assert list(result["languages"]) == ["en"] and result["missing"] == ["de"]
     assert "no labels of de" in caplog.text and "no file of" not in caplog.text
 
 
 @pytest.mark.parametrize(
     "main, content",
-    [(score_classification.main, "1\ta\ta\t0.5\n2\t_\ta\t0.5\n"), (score_ranking.main, "1\tq\t1\t3\n2\tq\t_\t2\n")],
+    [
+        (score_classification.main, "1\ta\ta\t0.5\n2\t_\ta\t0.5\n"),
+        (score_ranking.main, "1\tq\t1\t3\n2\tq\t_\t2\n"),
+    ],
 )
 def test_labels_in_a_part_of_a_file(tmp_path, main, content):
     (tmp_path / "test.de.tsv").write_text(content, encoding="utf-8")
@@ -109,17 +134,18 @@ def test_answers(folders, capsys):
 @pytest.mark.parametrize(
     "main, name, content, message",
     [
-        (score_classification.main, "test.de.tsv", "", "holds no predictions"),
-        (score_classification.main, "test.de.tsv", "1\ta\ta\t0.5\n3\ta\ta\t0.5\n", "line 2: expected 2 TAB"),
         (score_tagging.main, "test.de.tsv", TAGS[:-1], "is not complete: there is no empty line at its end"),
         (score_tagging.main, "test.de.tsv", "a\tO\n\n", "line 1: expected word TAB tag TAB prediction"),
         (score_tagging.main, "test.de.tsv", "\n", "holds no predictions"),
         (score_ranking.main, "test.de.tsv", "1\tq\t2\n", "line 1: expected line TAB query TAB relevance TAB score"),
+        (score_ranking.main, "test.de.tsv", "1\tq\ttwo\t3\n", "line 1: expected line TAB query"),
         (score_ranking.main, "test.de.tsv", "1\tq\t1\tnan\n", "line 1: expected a relevance of 0 or more and a finite"),
+        (score_ranking.main, "test.de.tsv", "1\tq\t-1\t3\n", "line 1: expected a relevance of 0 or more and a finite"),
         (score_ranking.main, "test.de.tsv", "1\tq\t1\t3\n", "test.de.tsv: no query has two texts to rank"),
         (score_tagging.main, "test.de.tsv", "a\t_\tO\n\n", "has predictions of words without tags \\(_\\) only"),
         (score_ranking.main, "test.de.tsv", "1\tq\t_\t3\n", "has predictions of texts without relevance"),
         (score_classification.main, "test.de.tsv", "1\t_\tx\t0.5\n", "has predictions of text without labels"),
+        (score_question_answering.main, "test.de.json", "{", "line 1: not JSON: Expecting property name"),
         (
             score_question_answering.main,
             "test.de.json",
@@ -135,11 +161,13 @@ def test_files_that_are_wrong(folders, main, name, content, message):
         main([str(folders / "found"), "--langs", "de", *more])
 
 
-def test_a_reference_file_replaces_that_of_the_folder(folders, capsys):
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+def test_a_reference_file_replaces_that_of_the_folder(folders, capsys, packed):
     """The file in --references has other answers. Without the option it is read."""
     right = folders / "right/test.de.json"
     content = right.read_bytes()
-    (folders / "other.json.gz").write_bytes(gzip.compress(content))
+    name, written = ("other.json.gz", gzip.compress(content)) if packed else ("other.json", content)
+    (folders / name).write_bytes(written)
     other_answers = json.loads(content)
     other_answers["data"][0]["paragraphs"][0]["qas"][1]["answers"][0]["text"] = "Katze"
     right.write_text(json.dumps(other_answers), encoding="utf-8")
@@ -153,6 +181,7 @@ def test_a_reference_file_replaces_that_of_the_folder(folders, capsys):
     "named, message",
     [
         (["de"], "--reference-file de: expected XX=FILE, a language and its file"),
+        (["de=a", "de=b"], "--reference-file de=b: de is named twice"),
         (["fr=a"], "--reference-file: fr is not in --langs de"),
         (["de=a.json"], "a.json"),
     ],

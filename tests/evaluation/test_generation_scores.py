@@ -160,6 +160,32 @@ def test_copying_is_scored_beside(folders, capsys):
     assert "average" not in scored(folders, capsys, "--copy", langs="en,de,fr")["copy"]
 
 
+@pytest.mark.parametrize(
+    "spoil, sentence",
+    [
+        (lambda root: (root / "files/test.de.tgt").unlink(), "files/test.de.tgt: no such file"),
+        (lambda root: (root / "files/test.de.tgt").write_text("x\n"), "3 hypotheses but 1 references in"),
+        (lambda root: (root / "files/test.de.tgt").write_bytes(b"x\n\xff\n\n"), "line 2: not UTF-8"),
+        (lambda root: (root / "out/de/generate-test.txt").write_text("D-1\t-1\tx\n"), "found 1 of 2"),
+        (
+            lambda root: (root / "out/de/generate-test.txt").write_text("D-0 x\n"),
+            "expected D-NUMBER TAB score TAB text",
+        ),
+        (
+            lambda root: (root / "out/de/generate-test.txt").write_text(
+                "".join(f"T-{(n + 1) % 3}\t{title}\nD-{n}\t-1\tx\n" for n, title in enumerate(TITLES["de"]))
+            ),
+            "files/test.de.tgt: only 0 of 3 lines equal the target text",
+        ),
+    ],
+)
+def test_files_that_are_wrong(folders, capsys, spoil, sentence):
+    spoil(folders)
+    with pytest.raises(UserError) as error:
+        scored(folders, capsys)
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
 def test_outputs_of_several_models_are_refused(folders, capsys):
     """A note beside the output of fairseq-generate names the checkpoint."""
     for number, code in enumerate(OUTPUTS):
@@ -172,6 +198,8 @@ def test_outputs_of_several_models_are_refused(folders, capsys):
 def test_no_output_at_all(folders, capsys):
     with pytest.raises(UserError, match="no output XX/generate-test.txt of fr"):
         scored(folders, capsys, langs="fr")
+    with pytest.raises(UserError, match="--langs en,en: en is named twice"):
+        scored(folders, capsys, langs="en,en")
 
 
 def test_an_interval_is_that_of_means_of_resamples():

@@ -51,6 +51,10 @@ class MakesFolder:
         return os.mkdir, (self.path,)
 
 
+class Unlisted:
+    pass
+
+
 def test_a_checkpoint_loads(tmp_path):
     torch.save(checkpoint(), tmp_path / "good.pt")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "good.pt"))
@@ -97,8 +101,21 @@ def test_the_hostile_checkpoint_would_act(tmp_path):
     assert (tmp_path / "made").exists()
 
 
-def write_truncated(path, zipped=True):
-    torch.save(checkpoint(big=torch.zeros(5000)), path, _use_new_zipfile_serialization=zipped)
+def test_an_unknown_class_is_named(tmp_path):
+    torch.save(checkpoint(thing=Unlisted()), tmp_path / "c.pt")
+    with pytest.raises(UserError) as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "c.pt"))
+    one_sentence(error, tmp_path / "c.pt", "Unlisted")
+
+
+def write_truncated(path):
+    torch.save(checkpoint(big=torch.zeros(5000)), path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def write_old_truncated(path):
+    torch.save(checkpoint(big=torch.zeros(5000)), path, _use_new_zipfile_serialization=False)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
 
@@ -112,7 +129,7 @@ def write_with_more(path, before=b"", behind=b"", zipped=True):
     "write",
     [
         write_truncated,
-        lambda path: write_truncated(path, zipped=False),
+        write_old_truncated,
         lambda path: write_with_more(path, behind=b"x"),
         lambda path: write_with_more(path, behind=bytes(30)),
         lambda path: write_with_more(path, behind=b"x", zipped=False),
@@ -141,6 +158,12 @@ def test_what_is_no_checkpoint_is_reported_in_one_sentence(tmp_path, write):
     with pytest.raises(UserError) as error:
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
     assert "weights_only" not in one_sentence(error, path)
+
+
+def test_missing_model_of_generate(tmp_path):
+    with pytest.raises(UserError) as error:
+        checkpoint_utils.load_model_ensemble([str(tmp_path / "none.pt")])
+    one_sentence(error, tmp_path / "none.pt")
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])

@@ -31,7 +31,10 @@ def installed():
     fairseq_xl.register()
 
 
-WRITERS = {"copy": "saving.copy(source, target)", "save": "saving.persist(torch.load(source), target)"}
+WRITERS = {
+    "copy": "saving.copy(source, target)",
+    "save": "saving.persist(torch.load(source), target)",
+}
 
 
 def run_writer(writer, source, target, before):
@@ -122,7 +125,10 @@ def test_no_space_and_no_quota(files, monkeypatch, code):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", full)
-    for write in (lambda: saving.copy(str(source), str(target)), lambda: saving.persist(checkpoint(), str(target))):
+    for write in (
+        lambda: saving.copy(str(source), str(target)),
+        lambda: saving.persist(checkpoint(), str(target)),
+    ):
         with pytest.raises(UserError) as error:
             write()
         one_sentence(error, target, "no room", "previous file is kept")

@@ -61,6 +61,15 @@ def test_the_updates_are_those_of_fairseq(monkeypatch, fused, eps, decay, device
             torch.testing.assert_close(one.state[mine][name], other.state[its][name], rtol=2e-6, atol=1e-9)
 
 
+def test_torchs_eps_would_differ():
+    """The comparison above notices it: with eps 1e-2 the first updates are up to 3 times larger."""
+    settings = dict(lr=0.1, betas=(0.9, 0.98), eps=1e-2, weight_decay=0.1)
+    ours, theirs = parameters(), parameters()
+    train(torch.optim.AdamW(ours, **settings), ours, 50)
+    train(fairseq_adam.Adam(theirs, **settings), theirs, 50)
+    assert max((mine - its).abs().max() for mine, its in zip(ours, theirs)) > 1e-2
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("chunk", [1, 20, 2**25])
 def test_16_bits_have_a_state_of_32(monkeypatch, dtype, chunk):
@@ -112,7 +121,6 @@ def test_an_update_has_no_sync_and_the_weights_of_one_on_cpu(kind, dtype, device
     train(kind(expected, **settings), expected, 4, dtype)
     for one, other in zip(weights, expected):
         assert relative_error(one, other) < (1e-5 if dtype == torch.float32 else 1e-2)
-        assert one.dtype == dtype and optimizer.state[one]["exp_avg"].dtype == torch.float32
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -186,26 +194,28 @@ def test_an_update_of_16_bits_alone_is_three_copies_more():
     assert counts == {"full": 1, "unbind": 1, "_foreach_add_": 1, "_fused_adamw_": 1, "_foreach_copy_": 3}
 
 
+@pytest.mark.parametrize("dtype, each", [(torch.float32, 7), (torch.bfloat16, 10)])
+def test_fairseqs_adam_runs_operations_for_each_parameter(dtype, each):
+    """The reason for an optimizer of our own: each of them is a kernel."""
+    weights = parameters(dtype, [(2, 2)] * 10)
+    settings = SETTINGS | dict(weight_decay=0.0)
+    counts = operations(fairseq_adam.Adam(weights, **settings), weights)
+    assert sum(counts.values()) - counts["detach"] == each * 10, counts  # detach runs no kernel
+
+
 def line(data, folder, *more, optimizer="xl_adam"):
     command = pretraining(data, folder, "--updates-per-epoch", 3, "--disable-validation", objectives="mlm")
-    betas = f"--{optimizer.removeprefix('xl_')}-betas"
-    return [*command, "--optimizer", optimizer, "--weight-decay", 0.1, betas, "(0.9, 0.98)", *more]
+    return [*command, "--optimizer", optimizer, "--weight-decay", 0.1, "--adam-betas", "(0.9, 0.98)", *more]
 
 
-@pytest.mark.parametrize(
-    "optimizer, form",
-    [
-        *(("xl_adam", form) for form in ("fp32", "fp16", "bf16", "memory-efficient-fp16", "memory-efficient-bf16")),
-        *(("xl_lamb", form) for form in ("fp32", "memory-efficient-fp16", "memory-efficient-bf16")),
-    ],
-)
-def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, optimizer, form):
+FORMS = ["fp32", "fp16", "bf16", "memory-efficient-fp16", "memory-efficient-bf16"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, form):
     more = [] if form == "fp32" else [f"--{form}", "--fp16-init-scale", 1]
-
-    def run(folder, stop):
-        return run_train(line(data_bin, tmp_path / folder, "--max-update", stop, *more, optimizer=optimizer))
-
-    whole, parts = run("whole", 5), [run("parts", stop) for stop in (2, 5)]
+    whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 5, *more))
+    parts = [run_train(line(data_bin, tmp_path / "parts", "--max-update", stop, *more)) for stop in (2, 5)]
     assert [loss for part in parts for loss in part.losses] == whole.losses and len(set(whole.losses)) == 5
     assert equal_parameters(*(load(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts")))
 

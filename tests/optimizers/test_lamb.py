@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from fairseq_xl.errors import UserError
 from fairseq_xl.optimizers.lamb import Lamb
-from tests.commands import load, pretraining, run_train
+from tests.commands import equal_parameters, load, pretraining, run_train
 
 SETTINGS = dict(lr=0.1, betas=(0.5, 0.75), eps=0.0, weight_decay=0.5)
 
@@ -66,6 +67,22 @@ def test_norms_of_zero_make_a_ratio_of_one(weights, gradient, expected):
     torch.testing.assert_close(found, torch.tensor(weights if expected is None else expected))
 
 
+def test_what_has_no_gradient_stays():
+    one, other = (torch.nn.Parameter(torch.full((2, 2), 3.0)) for _ in range(2))
+    optimizer = Lamb([one, other], **SETTINGS)
+    one.grad = torch.ones(2, 2)
+    optimizer.step()
+    assert (other == 3).all() and not (one == 3).any() and other not in optimizer.state
+
+
+def test_16_bits_have_a_state_of_32():
+    parameter = torch.nn.Parameter(torch.ones(2, 2, dtype=torch.bfloat16))
+    optimizer = Lamb([parameter], **SETTINGS)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert parameter.dtype == torch.bfloat16 and optimizer.state[parameter]["exp_avg"].dtype == torch.float32
+
+
 def test_many_updates_are_those_of_each_tensor_alone():
     """Over 20 updates of tensors of several shapes, with the rule written for one tensor."""
     generator = torch.Generator().manual_seed(1)
@@ -97,6 +114,15 @@ def line(data, folder, *more):
     return [*command, *more]
 
 
+@pytest.mark.parametrize("form", ["fp32", "memory-efficient-fp16", "memory-efficient-bf16"])
+def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, form):
+    more = [] if form == "fp32" else [f"--{form}", "--fp16-init-scale", 1]
+    whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 5, *more))
+    parts = [run_train(line(data_bin, tmp_path / "parts", "--max-update", stop, *more)) for stop in (2, 5)]
+    assert [loss for part in parts for loss in part.losses] == whole.losses and len(set(whole.losses)) == 5
+    assert equal_parameters(*(load(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts")))
+
+
 def test_16_bits_keep_a_ratio_for_each_tensor(data_bin, tmp_path):
     """fairseq would flatten all parameters into one tensor, and they would share one."""
     more = ["--max-update", 1, "--dropout", 0, "--attention-dropout", 0, "--lr", 0.01, "--weight-decay", 0]
@@ -106,3 +132,10 @@ def test_16_bits_keep_a_ratio_for_each_tensor(data_bin, tmp_path):
     for name in ("encoder.layers.0.ffn.up.weight", "encoder.layers.0.self_attention.out.weight"):
         ratio = (after[name] - before[name]).norm() / before[name].norm()
         assert ratio == pytest.approx(0.01, rel=0.1), name
+
+
+@pytest.mark.parametrize("betas", ["0.9", "(0.9, 1)", "nonsense", "(0.9, 0.9, 0.9)"])
+def test_betas_that_are_none(data_bin, tmp_path, betas):
+    with pytest.raises(UserError, match="--lamb-betas") as refused:
+        run_train(line(data_bin, tmp_path, "--max-update", 1, "--lamb-betas", betas))
+    assert "\n" not in str(refused.value)

@@ -1,6 +1,5 @@
 """The data-bin as a whole: against fairseq's and SentencePiece's own readers, skipped stages, interrupted runs."""
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -53,6 +52,13 @@ def check_against_sources(corpus, data_bin):
             assert (len(item) == 1) == (line == "")
     assert boundaries > 50
     return dictionary
+
+
+@pytest.fixture
+def prepared(corpus, tmp_path, fairseq_in_process):
+    prepare(corpus, tmp_path / "data-bin")
+    fairseq_in_process.clear()
+    return tmp_path / "data-bin"
 
 
 def test_tokens_boundaries_and_dictionary(corpus, prepared):
@@ -206,27 +212,20 @@ def test_back_translated_pairs_of_another_dictionary_are_removed(corpus, prepare
     assert f"{prepared}/en-de/back-de.en-de: the back-translated pairs are removed, since the dictionary" in caplog.text
 
 
-@contextlib.contextmanager
-def killed_at(target):
-    """Kills a run in its block that is about to name the file or folder `target`."""
-    replace = os.replace
-
-    def interrupting(source, name):
-        if str(name) == str(target):
-            raise KeyboardInterrupt
-        replace(source, name)
-
-    with pytest.MonkeyPatch.context() as context, pytest.raises(KeyboardInterrupt):
-        context.setattr(files.os, "replace", interrupting)
-        yield
-
-
-def test_back_translated_pairs_outlive_an_interruption(corpus, prepared):
+def test_back_translated_pairs_outlive_an_interruption(corpus, prepared, fairseq_in_process, monkeypatch):
     """A run is killed while it replaces the folder."""
     before = back_translated(prepared, digest_of(prepared))
     for code in ("en", "de"):
         (corpus.parent / f"valid.en-de.{code}").write_text("one .\n", encoding="utf-8")
-    with killed_at(prepared / "en-de"):
+    replace = os.replace
+
+    def interrupting(source, target):
+        if str(target) == str(prepared / "en-de"):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(files.os, "replace", interrupting)
         prepare(corpus, prepared)
     assert not pairs_of(prepared)
     prepare(corpus, prepared)
@@ -259,10 +258,19 @@ def test_interrupted_anywhere_and_continued(twin, tmp_path, fairseq_in_process, 
     assert content(tmp_path / "data-bin") == content(whole)
 
 
-def test_interrupted_update_leaves_no_mixture(corpus, prepared):
+def test_interrupted_update_leaves_no_mixture(corpus, prepared, monkeypatch):
     """A run that is killed while it replaces a folder leaves no manifest and no old files beside new ones."""
-    (corpus.parent / "valid.en").write_text("another sentence .\n", encoding="utf-8")
-    with killed_at(prepared / "en"):
+    path = corpus.parent / "valid.en"
+    path.write_text("another sentence .\n", encoding="utf-8")
+    replace = os.replace
+
+    def interrupting(source, target):
+        if str(target) == str(prepared / "en"):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(files.os, "replace", interrupting)
         prepare(corpus, prepared)
     assert not (prepared / "manifest.json").exists() and not (prepared / "en").exists()
     prepare(corpus, prepared)

@@ -52,6 +52,11 @@ def test_empty_corpus(corpus, text):
     assert "valid.en: empty, there is no sentence in it" in problem(corpus)
 
 
+def test_an_empty_side_of_bitext_is_one_problem(corpus):
+    (corpus.parent / "valid.en-de.en").write_bytes(b"")
+    assert problem(corpus).startswith("1 problem(s)")
+
+
 def test_all_problems_in_one_list(corpus):
     text = corpus.read_text(encoding="utf-8")
     corpus.write_text(text.replace("- de", "- de\n- de"), encoding="utf-8")

@@ -93,7 +93,10 @@ def test_the_sides_of_bitext_are_divided_at_the_same_lines(tmp_path):
     """A line that is empty on one side is a missing translation, and ends no document."""
     one, other = b"a\n\nb\n\nc\nd\ne\n", "ä\nä\nbb\n\u2003\n\ndd\ne\n".encode()
     texts, lines = divided(describe(tmp_path, 2, [(one, other)], "en-de"))
-    assert lines == [4, 3] and texts == [(b"a\n\nb\n\n", "ä\nä\nbb\n\u2003\n".encode()), (b"c\nd\ne\n", b"\ndd\ne\n")]
+    assert lines == [4, 3] and texts == [
+        (b"a\n\nb\n\n", "ä\nä\nbb\n\u2003\n".encode()),
+        (b"c\nd\ne\n", b"\ndd\ne\n"),
+    ]
     one, other = b"a\n\nb\nc\n", b"\xc3\xa4\nbb\ncc\n\n"  # no line is empty on both sides
     texts, lines = divided(describe(tmp_path, 2, [(one, other)], "en-de"))
     assert lines == [2, 2] and texts[1] == (b"b\nc\n", b"cc\n\n")
@@ -157,7 +160,10 @@ def divided_corpus(tmp_path):
             "languages": ["en", "de", "fr"],
             "vocabulary": {"model": "unigram", "size": 60},
             "shards": SHARDS,
-            "monolingual": {"en": {"train": ["train.en", "more.en"], "valid": "valid.en"}, "fr": {"train": "train.fr"}},
+            "monolingual": {
+                "en": {"train": ["train.en", "more.en"], "valid": "valid.en"},
+                "fr": {"train": "train.fr"},
+            },
             "bitext": {"en-de": {"train": "train.en-de", "valid": "valid.en-de"}},
         },
     )

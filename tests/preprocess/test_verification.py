@@ -21,6 +21,12 @@ from tests.tiny_data import write_items
 MILLION = 1 << 20
 
 
+@pytest.fixture
+def prepared(corpus, tmp_path, fairseq_in_process):
+    prepare(corpus, tmp_path / "data-bin")
+    return tmp_path / "data-bin"
+
+
 def known(data_bin):
     return json.loads((data_bin / "manifest.json").read_text(encoding="utf-8"))["fingerprints"]
 

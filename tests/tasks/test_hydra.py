@@ -59,7 +59,7 @@ def hydra_train(folder, name, *overrides):
     ]
     settings = [f"common.user_dir={ROOT / 'fairseq_xl'}", "common.cpu=true", *overrides]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    arguments = [*command, "--config-name", name, *settings]
+    arguments = [*command, *cli(config_dir=folder / "configs", config_name=name), *settings]
     return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, env=environment)
 
 

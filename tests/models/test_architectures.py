@@ -109,6 +109,30 @@ def test_parameter_count_of_the_tiny_encoder(dictionary):
     assert sum(parameter.numel() for parameter in model.parameters()) == 663_831
 
 
+def test_options_are_none_of_fairseqs():
+    """Colliding options are dropped in silence, so a model's options must be its own."""
+    from fairseq.dataclass.configs import FairseqConfig
+
+    taken = {
+        name
+        for group in fields(FairseqConfig)
+        if hasattr(group.type, "__dataclass_fields__")
+        for name in group.type.__dataclass_fields__
+    }
+    ours = {option.name for config in (EncoderConfig, *CONFIGS.values()) for option in fields(config)} - {"_name"}
+    assert len(taken) > 100 and not ours & taken
+
+
+def test_options_are_none_of_our_tasks():
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    ours = {option.name for config in (EncoderConfig, *CONFIGS.values()) for option in fields(config)} - {"_name"}
+    tasks = {name: config for name, config in TASK_DATACLASS_REGISTRY.items() if name.startswith("xl_")}
+    assert tasks
+    for name, config in tasks.items():
+        assert not ours & set(config.__dataclass_fields__), name
+
+
 @pytest.mark.parametrize("size, millions", [("large", 661.0), ("small", 250.0)])
 def test_parameters_of_veco(size, millions):
     """V1, V2: counted with XLM-R's head and vocabulary; cross-attention has less than a fifth of them."""

@@ -46,6 +46,23 @@ def test_steps_with_caches_equal_teacher_forcing(dictionary, batch):
         torch.testing.assert_close(found[:, 0], expected[:, step])
 
 
+def test_fairseqs_generator_scores_as_teacher_forcing(dictionary, batch):
+    model, start = make(dictionary).eval(), dictionary.language_symbol("de")
+    generator = SequenceGenerator([model], dictionary, beam_size=2, eos=EOS, max_len_b=5, normalize_scores=False)
+    given = {"src_tokens": batch["tokens"], "src_lengths": None, "src_languages": batch["languages"][:, 0]}
+    given["src_lengths"] = batch["tokens"].ne(PAD).sum(1)
+    found = generator.generate([model], {"net_input": given}, bos_token=start)
+    for row, (hypothesis, *_) in enumerate(found):
+        target = hypothesis["tokens"][None]
+        shifted = torch.cat((torch.tensor([[start]]), target[:, :-1]), dim=1)
+        one = {name: None if value is None else value[row : row + 1] for name, value in batch.items()}
+        one["tokens"] = one["tokens"][:, : given["src_lengths"][row]]
+        one |= {"padding_mask": None, "prev_output_tokens": shifted, **decoder_target(target, PAD)}
+        (term,) = model(sequence_terms, one)
+        assert len(target[0]) > 1 and term.count == len(target[0])
+        torch.testing.assert_close(-hypothesis["score"].float(), term.sum.float(), atol=1e-4, rtol=0)
+
+
 def test_one_token_embeddings_with_one_gradient(dictionary, batch):
     """Both sides and the output share the table; its gradient is the same outside forward's context."""
     model = make(dictionary)

@@ -81,8 +81,19 @@ def test_normalized_probabilities(model):
 
 
 def test_state_dict_is_named_as_documented(model):
-    modules = "self_attention.qkv self_attention.out self_attention_norm ffn.up ffn.down ffn_norm".split()
-    layers = {f"encoder.layers.{n}.{name}.{kind}" for n in range(2) for name in modules for kind in ("weight", "bias")}
+    layers = {
+        f"encoder.layers.{n}.{module}.{kind}"
+        for n in range(2)
+        for module in (
+            "self_attention.qkv",
+            "self_attention.out",
+            "self_attention_norm",
+            "ffn.up",
+            "ffn.down",
+            "ffn_norm",
+        )
+        for kind in ("weight", "bias")
+    }
     assert set(model.state_dict()) == layers | {
         "encoder.token_embeddings.table.weight",
         "encoder.token_embeddings.output_bias",

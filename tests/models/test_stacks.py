@@ -11,7 +11,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.modules import attention, features, packing
 from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
-from tests.devices import DEVICES, moved, needs_cuda, relative_error
+from tests.devices import DEVICES, moved, needs_cuda, no_sync, relative_error
 from tests.models.families import FAMILIES, kept_states, loss_of, make_batch, stacks, unpacked
 
 LENGTHS = [9, 4, 6, 2]
@@ -240,6 +240,14 @@ def test_compiled_layers_without_padding_are_a_graph_of_their_own(dictionary, co
             loss_of("veco", model, unpacked(make_batch(dictionary, [7, 3])))
 
 
+def test_compiled_losses_in_16_bits(dictionary, counters):
+    model = build("veco", dictionary, torch.bfloat16)
+    batch = make_batch(dictionary, LENGTHS)
+    expected, _ = step("veco", model, batch)
+    found, _ = step("veco", compiled(model), batch)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-3, abs=1e-3)
+
+
 def has_compiler():
     """Whether the backend inductor finds what it needs, for CPU a C++ compiler, for a GPU triton."""
     try:
@@ -298,7 +306,28 @@ def test_compiled_dropout_drops_its_share(dictionary, counters):
     assert other == pytest.approx(eager, abs=4 * (error**2 + other_error**2) ** 0.5)
 
 
+def test_compiling_changes_no_name(dictionary):
+    model = build("veco", dictionary)
+    names = list(model.state_dict())
+    assert list(compiled(model).state_dict()) == names
+    assert "encoder.layers.0.self_attention.qkv.weight" in names
+
+
 # Activation checkpointing
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_checkpointed_layers_give_the_same_bits(family, dtype, dictionary):
+    model, batch, found = build(family, dictionary, dtype, layer_norm_eps=1e-5, **DROPOUT), None, []
+    batch = make_batch(dictionary, LENGTHS)
+    for checkpoints in (False, True):
+        for stack in stacks(model):
+            stack.checkpoint_activations = checkpoints
+        torch.manual_seed(3)
+        found.append(step(family, model, batch))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0, equal_nan=True)
+    assert found[0][0].isfinite()
 
 
 class Storages(TorchDispatchMode):
@@ -347,4 +376,29 @@ def test_checkpoints_hold_the_inputs_of_layers_only(packed, dictionary):
     assert held[0] > 10 * states
 
 
+def test_checkpointed_layers_are_compiled_too(dictionary, counters):
+    model = build("veco", dictionary, torch.float32)
+    batch = make_batch(dictionary, LENGTHS)
+    expected = step("veco", model, batch)
+    for stack in stacks(compiled(model)):
+        stack.checkpoint_activations = True
+    torch.testing.assert_close(step("veco", model, batch), expected, rtol=1e-4, atol=1e-5)
+    assert counters["stats"]["unique_graphs"] == 2 and not counters["graph_break"]
+
+
 # Waiting for the device
+
+
+@pytest.mark.parametrize("device", ["meta", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize("lengths", [LENGTHS, [5, 5]])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_sync_in_forward_and_backward(family, lengths, checkpoints, device, dictionary):
+    """The meta device takes the paths of a GPU and has no values to read."""
+    model = build(family, dictionary, torch.float32, **DROPOUT).to(device)
+    for stack in stacks(model):
+        stack.checkpoint_activations = checkpoints
+    for batch in (make_batch(dictionary, lengths), unpacked(make_batch(dictionary, lengths))):
+        batch = moved(batch, device)
+        with no_sync(device):
+            step(family, model, batch)

@@ -8,7 +8,14 @@ import torch
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules import attention, features
-from fairseq_xl.modules.attention import Cache, CrossAttention, SelfAttention, attend, attend_by_products, attend_packed
+from fairseq_xl.modules.attention import (
+    Cache,
+    CrossAttention,
+    SelfAttention,
+    attend,
+    attend_by_products,
+    attend_packed,
+)
 from fairseq_xl.modules.packing import Packing, find_packing
 from tests.devices import DEVICES, moved, relative_error
 

@@ -16,7 +16,8 @@ from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules import output
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings, sinusoids
-from tests.devices import DEVICES
+from tests.devices import DEVICES, no_sync
+from tests.waits import Waits
 
 PAD = 1
 
@@ -150,6 +151,25 @@ def test_one_gradient_is_one_tensor():
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_lookup_needs_no_sync(dtype, device):
+    """torch's own sparse gradient counts what is not padding, at the end of the backward pass: the host would wait."""
+    token_embeddings, _ = embeddings()
+    token_embeddings.to(device, dtype)
+    tokens = torch.tensor([[4, 5, 4], [PAD, 6, 4]]).to(device)
+    with token_embeddings.one_gradient():
+        loss = (token_embeddings(tokens) @ token_embeddings.output_matrix.t()).float().square().sum()
+    with no_sync(device):
+        loss.backward()
+    weights = token_embeddings.table.weight.detach().cpu().requires_grad_()
+    loss = F.embedding(tokens.cpu(), weights, PAD, sparse=True).float().square().sum()
+    with Waits() as its:
+        torch.autograd.grad(loss, weights)
+    assert sum(its.found.values()) == 2
+    assert token_embeddings.table.weight.grad.layout == torch.strided
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_gradient_of_a_frequent_token_in_16_bits_is_rounded_once(dtype, device):
     """Summed row by row in 16 bits, 6,000 rows of 1/64 would stop at 4 in bfloat16 and at 32 in float16."""
@@ -196,8 +216,15 @@ def test_sinusoids():
 def test_sinusoidal_positions_have_the_size_of_random_ones_and_leave_other_weights_alone():
     def initialized(position_init):
         torch.manual_seed(0)
-        sizes = dict(embed_dim=64, ffn_dim=128, heads=4, layers=1, position_offset=2, max_positions=100)
-        config = EncoderConfig(**sizes, position_init=position_init)
+        config = EncoderConfig(
+            embed_dim=64,
+            ffn_dim=128,
+            heads=4,
+            layers=1,
+            position_offset=2,
+            max_positions=100,
+            position_init=position_init,
+        )
         return XLEncoderModel(config, 50, pad=1, num_languages=2).state_dict()
 
     normal, sinusoidal = initialized("normal"), initialized("sinusoidal")

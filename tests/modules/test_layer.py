@@ -76,7 +76,10 @@ def test_decoder_layer_is_fairseqs(memory_padding):
     hidden, memory = torch.randn(2, 5, 8), torch.randn(2, 3, 8)
     future = torch.full((5, 5), float("-inf")).triu(1)
     expected, _, _ = theirs(
-        hidden.transpose(0, 1), memory.transpose(0, 1), encoder_padding_mask=memory_padding, self_attn_mask=future
+        hidden.transpose(0, 1),
+        memory.transpose(0, 1),
+        encoder_padding_mask=memory_padding,
+        self_attn_mask=future,
     )
     found = ours(hidden, causal=True, memory=memory, memory_padding_mask=memory_padding)
     torch.testing.assert_close(found, expected.transpose(0, 1), atol=1e-5, rtol=0)

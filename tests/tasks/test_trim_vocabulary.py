@@ -85,6 +85,15 @@ def test_symbols_are_those_of_the_text(data_bin, trimmed):
     assert "▁Haus" in before.symbols and "▁Haus" not in after.symbols
 
 
+def test_the_text_has_the_same_pieces_under_new_ids(english, trimmed):
+    before, after = (XLDictionary.load(folder / "dict.txt") for folder in (english, trimmed))
+    for split in ("train", "valid"):
+        one, other = (open_text(folder / "en" / split, "en", len(before)) for folder in (english, trimmed))
+        assert len(one) == len(other) > 0
+        for old, new in zip(one, other):
+            assert [before[number] for number in old] == [after[number] for number in new]
+
+
 def test_the_folder_is_one_of_preprocess(trimmed):
     manifest = json.loads((trimmed / "manifest.json").read_text(encoding="utf-8"))
     assert verify(trimmed) == len(manifest["fingerprints"]) == 7
@@ -130,6 +139,13 @@ def test_hidden_states_are_equal_and_so_are_logits(english, checkpoint, trimmed)
         ]
         assert torch.equal(*hidden)
         torch.testing.assert_close(old.output(hidden[0])[..., rows], new.output(hidden[1]), rtol=0, atol=1e-6)
+
+
+def test_sentence_embeddings_are_equal(english, checkpoint, trimmed):
+    text = sentences(["en"], 30, "retrieved")["en"]
+    embedders = [Embedder(checkpoint, english), Embedder(trimmed / "checkpoint.pt", trimmed)]
+    one, other = (embed(text, "en", embed.choices) for embed in embedders)
+    assert all(np.array_equal(one[choice], other[choice]) for choice in one)
 
 
 def optimizer_state(path):

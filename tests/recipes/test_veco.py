@@ -165,8 +165,8 @@ def test_the_comparison_starts_each_model_from_its_own_weights(tmp_path):
             ("veco-first", "veco", "first"),
             ("veco-last", "veco", "last"),
         ):
-            stacks = [f"--init-{stack}-from {weights[model]}" for stack in ("encoder", "decoder")]
-            assert started[f"translate/{name}/{target}"] == [*stacks, f"--init-decoder-layers {layers}"]
+            flags = [f"--init-from {weights[model]}", f"--init-decoder-layers {layers}"]
+            assert started[f"translate/{name}/{target}"] == flags
     for task in ("nc", "qam"):
         for seed in (1, 2, 3):
             assert started[f"classify/random/{task}/{seed}"] == []

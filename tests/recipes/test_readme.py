@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from sentencepiece import SentencePieceProcessor
 
 import fairseq_xl
+from fairseq_xl.commands import config
 from fairseq_xl.objectives import OBJECTIVES
 from preprocess.sample.__main__ import main as write_sample
 from tests import reference
@@ -145,9 +146,10 @@ def test_the_readme_is_short_and_leads_to_every_page():
     assert {page.resolve() for page in EVERY_PAGE} == reached
 
 
-def test_commands_take_what_was_written_before():
+def test_commands_take_what_was_written_before(monkeypatch, capsys):
     """Folders of runs are saved in before they are read, with the same sizes; options are fairseq's or ours."""
-    sizes, saved, logs, read, added = {}, set(), set(), 0, 0
+    monkeypatch.chdir(ROOT)
+    sizes, saved, logs, yaml, read, added = {}, set(), set(), {}, 0, 0
     for line in COMMANDS:
         for path in re.findall(r"(runs/[\w/-]+)/(?:checkpoint_(?:best|last)|language-module)\.pt\b", shlex.join(line)):
             assert path in saved, line
@@ -165,19 +167,21 @@ def test_commands_take_what_was_written_before():
             logs.add(cfg.common.log_file)
         elif line[0] == "fairseq-hydra-train":
             folder, name = (line[line.index(flag) + 1] for flag in ("--config-dir", "--config-name"))
-            config = OmegaConf.load(ROOT / folder / f"{name}.yaml")
-            saved.add(config.checkpoint.save_dir)
+            saved |= {word.partition("=")[2] for word in line if word.startswith("checkpoint.save_dir=")}
             for word in (word for word in line if word.startswith("+")):  # hydra refuses to add what is there
                 parent, _, key = word[1:].partition("=")[0].rpartition(".")
-                assert key not in OmegaConf.select(config, parent), word
+                assert key not in OmegaConf.select(yaml[f"{folder}/{name}.yaml"], parent), word
                 added += 1
+        elif line[:2] == ["fairseq-xl", "config"] and line[-2] == ">":
+            config.main(line[2:-2])
+            yaml[line[-1]] = OmegaConf.create(capsys.readouterr().out)
         elif line[:2] == ["fairseq-xl", "curves"]:
             assert {word.split("=")[1] for word in line if "=" in word} <= logs
         elif line[0] == "bash":  # recipes/SYSTEM/STEP.sh DATA SAVE_DIR ..., or MODE DATA SAVE_DIR ...
             save_dir = line[4] if line[1].endswith("finetune-generation.sh") else line[3]
             saved.add(save_dir)
             logs.add(f"{save_dir}/train.log")
-    assert len(sizes) == 5 and read > 10 and added
+    assert len(sizes) == 6 and read > 10 and added
 
 
 NANO = {

@@ -16,7 +16,7 @@ from tests.mining.builders import MADE_WITH, in_parts
 
 
 def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch, request):
-    """Bytes that Python and numpy allocate; 4 bytes for each further pair are 32 kB. FAISS is not seen.
+    """Bytes that Python and numpy allocate; 4 bytes for each further pair are 64 kB. FAISS is not seen.
 
     All that has a fixed limit has a small one here, so that it cannot hide what grows: blocks, and samples of the text
     and of its files. CPython keeps up to 2,000 freed tuples of each length until a full collection, so there is one in
@@ -41,7 +41,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch, request):
     gc.collect()
     request.addfinalizer(gc.unfreeze)
     gc.freeze()
-    for lines in (3_000, 4_000, 12_000):  # the first imports modules
+    for lines in (3_000, 4_000, 20_000):  # the first imports modules
         prefix = tmp_path / str(lines) / "train.en-de"
         rng = np.random.default_rng(lines)
         for code in ("en", "de"):
@@ -53,7 +53,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch, request):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert statistics["pairs"] == lines
-    assert peaks[2] < peaks[1] + 16_000
+    assert peaks[2] < peaks[1] + 32_000
 
 
 def vectors_of_words(side, lines):

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-MODULES = ["best_of_grid", "best_seed", "finetuning", "settings", "updates"]
+MODULES = ["best_of_grid", "best_seed", "finetuning", "settings"]
 
 
 @pytest.mark.parametrize("words", [[], ["nothing"]])
 @pytest.mark.parametrize("name", MODULES)
 def test_usage(name, words, monkeypatch, capsys):
-    if words and name in ("settings", "updates"):  # one word is enough
+    if words and name == "settings":  # one word is enough
         return
     monkeypatch.setattr(sys, "argv", ["x", *words])
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)

@@ -86,9 +86,7 @@ def open_checkpoint(
     if not isinstance(identity, dict) or "format" not in identity:
         raise UserError(f"{path} was not written by fairseq_xl")
     check_format("checkpoint", identity, path)
-    if missing := REQUIRED.keys() - identity.keys():
-        raise UserError(f"{path} is damaged: its identity lacks {', '.join(sorted(missing))}")
-    check_values(identity, REQUIRED | OPTIONAL, "task_state.fairseq_xl", path)
+    check_values(identity, REQUIRED | OPTIONAL, "task_state.fairseq_xl", path, REQUIRED)
     if identity["languages"]:
         check_languages(identity["languages"], path)
     if dictionary is not None:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from fairseq_xl.data.vocabulary.special_symbols import language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.configuration import registered_model
 from fairseq_xl.io.fingerprints import symbols_digest
-from fairseq_xl.io.options import ABSENT, TRANSFER
+from fairseq_xl.io.options import ABSENT, ACCEPTED_BY, IN_MODULE, TRANSFER, option_name
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +31,6 @@ State = stacks.State
 
 #: part of a model that can be transferred -> rank: fields of this rank and of lower ranks are compared
 PARTS = {"embeddings": 0, "encoder": 1, "decoder": 2, "model": 2}
-#: name of the pooler in pre-training with next-sentence prediction (`fairseq_xl.objectives.nsp`)
-POOLER = "heads.nsp.0"
 #: the `backbone` of every published model
 TRANSFORMER = "a Transformer"
 
@@ -42,15 +41,15 @@ class Requirements:
 
     Attributes:
         dictionary, dictionary_file: the run's dictionary, and its file for messages.
-        across_heads: whether the number of attention heads may differ; None where no option allows it.
+        options: the task's; those that `ACCEPTED_BY` names accept weights of another model.
         own_tokens: whether the token embeddings are transferred too: the checkpoint needs the run's pieces then.
     """
 
     dictionary: XLDictionary
     dictionary_file: Path
     framing: str
-    across_heads: bool | None = None
-    own_tokens: bool = True
+    options: Any
+    own_tokens: bool
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,11 @@ class Report:
 
 
 def transfer_weights(
-    pretrained: Pretrained, model: State, parts: Sequence[str], layers: str = "all"
+    pretrained: Pretrained,
+    model: State,
+    parts: Sequence[str],
+    layers: str = "all",
+    heads: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[State, Report]:
     """Copies parts of a checkpoint into a model.
 
@@ -88,19 +91,22 @@ def transfer_weights(
         model: state dict of the new model; it stays as it is.
         parts: ``model``, or any of ``embeddings`` (of encoder and decoder), ``encoder`` and ``decoder``, in this order.
         layers: layers of a deeper checkpoint that the decoder takes, one of `LAYERS`.
+        heads: {parameter of a new head: parameter of a pretrained head}, copied with the encoder.
 
     Returns: the new state dict, and the report. Raises `UserError` where numbers of layers or shapes differ.
     """
     state, taken, copied, new = dict(model), [], {}, {}
     for part in parts:
-        tensors, new[part] = _copy(pretrained, model, part, layers)
+        tensors, new[part] = _copy(pretrained, model, part, layers, heads)
         state.update(tensors)
         copied[part] = len(tensors)
         taken += tensors.values()
     return state, Report(pretrained, copied, new, stacks.unused_parameters(pretrained.state, taken))
 
 
-def _copy(pretrained: Pretrained, model: State, part: str, layers: str) -> tuple[State, list[str]]:
+def _copy(
+    pretrained: Pretrained, model: State, part: str, layers: str, heads: Mapping[str, str]
+) -> tuple[State, list[str]]:
     """Returns the tensors of one part by their keys in the model, and the part's keys that the checkpoint lacks."""
     weights, path = pretrained.state, pretrained.path
     if part == "model":
@@ -109,11 +115,9 @@ def _copy(pretrained: Pretrained, model: State, part: str, layers: str) -> tuple
         return stacks.copy_stack(model, weights, "decoder", path, layers=layers)
     if part == "encoder":
         copied, new = stacks.copy_stack(model, weights, "encoder", path)
-        # the pooler of a fine-tuning head is that of next-sentence prediction
-        sources = {key: f"{POOLER}.{key.rsplit('.', 1)[1]}" for key in model if ".pooler." in key}
-        sources |= {key: key for key in model if key.startswith("output.")}
-        head = {key: weights[source] for key, source in sources.items() if source in weights}
-        return copied | head, [*new, *(key for key in sources if ".pooler." in key and key not in head)]
+        copied |= {key: weights[key] for key in model if key.startswith("output.") and key in weights}
+        copied |= {key: weights[source] for key, source in heads.items() if source in weights}
+        return copied, [*new, *(key for key in heads if key not in copied)]
     copied = {}
     for stack in ("encoder", "decoder"):
         copied |= stacks.copy_stack(model, weights, stack, path, only="token_embeddings.table")[0]
@@ -136,6 +140,12 @@ def initialize(
     """
     paths = {part: path for part, path in files.items() if path}
     state = model.state_dict()
+    heads = {
+        f"{path}.{name}": f"{module.pretrained_from}.{name}"
+        for path, module in model.named_modules()
+        if hasattr(module, "pretrained_from")
+        for name, _ in module.named_parameters()
+    }
     option = "--share-embeddings" if hasattr(model.cfg, "share_embeddings") else f"--arch {model.cfg._name}"
     both = {"encoder", "decoder"} <= paths.keys() and stacks.shares_token_embeddings(state)
     if both and paths["encoder"] != paths["decoder"]:
@@ -152,7 +162,7 @@ def initialize(
     reports = []
     for path, pretrained in checkpoints.items():
         parts = [part for part, file in paths.items() if file == path]
-        state, report = transfer_weights(pretrained, state, parts, layers)
+        state, report = transfer_weights(pretrained, state, parts, layers, heads)
         report.log()
         reports.append(report)
     model.load_state_dict(state)
@@ -258,10 +268,12 @@ def _check_fields(
         is_equal = needed is None or value is None or str(value) == str(needed)
         if is_equal or PARTS[part] < PARTS[metadata.get(TRANSFER, "encoder")]:
             continue
-        if (name == "heads" and requirements.across_heads) or (name == "adapters" and not requirements.own_tokens):
+        accepting = metadata.get(ACCEPTED_BY, "")
+        accepted = getattr(requirements.options, accepting, None) if accepting else None
+        if accepted or (IN_MODULE in metadata and not requirements.own_tokens):
             continue
-        hint = " (or --init-across-heads)" if name == "heads" and requirements.across_heads is not None else ""
-        wrong.append(f"--{name.replace('_', '-')} {needed}{hint}, this run has {value}")
+        hint = "" if accepted is None else f" (or {option_name(accepting)})"
+        wrong.append(f"{option_name(name)} {needed}{hint}, this run has {value}")
     if wrong:
         raise UserError(f"{path} needs {'; '.join(wrong)}")
 

@@ -38,8 +38,8 @@ class InitialWeightsConfig:
     )
     random_cross_attention: bool = option(
         False,
-        "leave cross-attention and its layer normalization random, though the decoder's checkpoint has them: a "
-        "control for models whose pre-training trains them",
+        "copy neither cross-attention nor its layer normalization from the decoder's checkpoint: a baseline for "
+        "pre-trained cross-attention",
     )
 
 
@@ -76,13 +76,8 @@ def transfer_weights(
     task: Any, model: Any, files: dict[str, str | None], layers: str = "all", tokens: bool = True
 ) -> list[Report]:
     """Copies weights of checkpoints to a new model, with `tokens` also embeddings; arguments as of `initialize`."""
-    requirements = Requirements(
-        task.dictionary,
-        task.folder() / "dict.txt",
-        task.framing.name,
-        getattr(task.cfg, "init_across_heads", None),
-        tokens and task.uses_pretrained_tokens,
-    )
+    tokens = tokens and task.uses_pretrained_tokens
+    requirements = Requirements(task.dictionary, task.folder() / "dict.txt", task.framing.name, task.cfg, tokens)
 
     def adapt(pretrained: Pretrained) -> Pretrained:
         if getattr(task.cfg, "random_cross_attention", False) and pretrained.path == files["decoder"]:

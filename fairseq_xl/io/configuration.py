@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
@@ -103,8 +103,10 @@ def check_size(options: Mapping[str, typing.Any], parameters: object, path: obje
         raise UserError(f"{path} was refused: it has {weights:,} weights, and a model of {sizes} has {least:,} or more")
 
 
-def check_values(values: dict, kinds: dict, key: str, path: object) -> None:
-    """Raises `UserError` for a value, {name: value} under `key` of the file `path`, of another type than in `kinds`."""
+def check_values(values: dict, kinds: dict, key: str, path: object, required: Collection[str]) -> None:
+    """Raises `UserError` for missing values, and values of other `kinds`, under `key` of the file `path`."""
+    if missing := set(required) - values.keys():
+        raise UserError(f"{path} is damaged: its identity lacks {', '.join(sorted(missing))}")
     for name in values.keys() & kinds.keys():
         if not _has_type(values[name], kinds[name]):
             raise _refusal(path, f"{key}.{name}", _type_name(kinds[name]), values[name])

@@ -16,9 +16,10 @@ from omegaconf import OmegaConf
 from fairseq_xl.errors import UserError, quoted
 
 AUTO = "auto"  # --updates-per-epoch: as many as one pass over the data needs
-#: metadata of an option of a model: the first part of a model whose weights mean something else if the option differs,
-#: and the value of the option that describes models without it
-TRANSFER, ABSENT = "transfer", "absent"
+#: metadata of an option of a model: the first part of a model whose weights mean something else if the option differs;
+#: the value that describes models without the option; the task's option that accepts weights of another value; whether
+#: the option concerns the language module alone
+TRANSFER, ABSENT, ACCEPTED_BY, IN_MODULE = "transfer", "absent", "accepted_by", "in_module"
 #: options of a run that name the weights that it starts from
 INITIAL = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from")
 UPDATES = 1000  # of an epoch of pre-training, by default

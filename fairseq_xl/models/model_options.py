@@ -37,6 +37,7 @@ class BackboneConfig(FairseqDataclass):
         "attention heads; must divide --embed-dim (Lample & Conneau 2019, section 5.1)",
         range="1 or more",
         transfer="encoder",
+        accepted_by="init_across_heads",
     )
     activation: ChoiceEnum(["gelu", "relu"]) = option(  # type: ignore[valid-type]  # made at run time
         "gelu", "activation inside the feed-forward networks (Lample & Conneau 2019, section 5.1)", transfer="encoder"

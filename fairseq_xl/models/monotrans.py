@@ -46,6 +46,7 @@ class MonoTransConfig(EncoderConfig):
         range="0 or more",
         transfer="encoder",
         absent=0,
+        in_module=True,
     )
     embedding_noise: float = option(
         0.0,

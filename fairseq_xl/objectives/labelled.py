@@ -31,6 +31,7 @@ from fairseq_xl.modules.embeddings import init_weights
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import OBJECTIVES, STATISTICS, Batch, Sums, Term
 from fairseq_xl.objectives.data_folder import DataFolder
+from fairseq_xl.objectives.nsp import Pooler
 from fairseq_xl.objectives.task_file_checks import TaskFile, count, warn_of_files
 from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjective
 
@@ -164,7 +165,7 @@ class LabelledObjective(FilesObjective, ABC):
         channels, dropout = model_cfg.embed_dim, nn.Dropout(self.cfg.head_dropout)
         head = nn.Sequential(dropout, nn.Linear(channels, self.num_outputs()))
         if getattr(self.cfg, "pooler", False):
-            layers = {"pooler": nn.Linear(channels, channels), "tanh": nn.Tanh(), "dropout": dropout, "output": head[1]}
+            layers = {"pooler": Pooler(channels, channels), "tanh": nn.Tanh(), "dropout": dropout, "output": head[1]}
             head = nn.Sequential(OrderedDict(layers))
         head.apply(lambda module: init_weights(module, model_cfg.init_std))
         return {self.name: head}
@@ -262,12 +263,9 @@ class LabelledObjective(FilesObjective, ABC):
 
     def load_state(self, state: dict[str, Any], path: Any) -> None:
         """Restores the state from a checkpoint, the file `path`; raises `UserError` for a damaged one."""
-        missing = self.state.keys() - state.keys()
-        if missing:
-            raise UserError(f"{path} is damaged: its identity lacks {', '.join(sorted(missing))}")
-        check_values(state, self.state, "task_state.fairseq_xl.type_state", path)
+        check_values(state, self.state, "task_state.fairseq_xl.type_state", path, self.state)
         for name in self.state:
-            setattr(self, name, state.get(name))
+            setattr(self, name, state[name])
 
     # --- batches -----------------------------------------------------------------------------------------------
 
@@ -329,14 +327,11 @@ class LabelledObjective(FilesObjective, ABC):
             name = without_suffix(self.input_name(path))
             folder.inputs.add(split, name, path, text_fingerprint(path))
 
-    def _task_file(self, split: str, path: Path, examples: list[Any]) -> TaskFile:
-        return count(split, path, examples, self, self.name if self.named else "")
-
     def learn_files(self, folder: DataFolder) -> None:
         """Reads the training files, and sets `state` from them."""
         self.training_examples, self.training_files = {}, []
         for language, path, examples in self._read(folder, "train"):
-            self.training_files.append(self._task_file("train", path, examples))
+            self.training_files.append(count("train", path, examples, self))
             self.training_examples[language] = examples
         self.learn([example for examples in self.training_examples.values() for example in examples])
 
@@ -350,7 +345,7 @@ class LabelledObjective(FilesObjective, ABC):
                 examples = self.read(path, language)
                 if split == "test":  # the rest is checked when it is opened
                     self.check_examples(examples)
-                files.append(self._task_file(split, path, examples))
+                files.append(count(split, path, examples, self))
         warn_of_files(files)
 
     def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:

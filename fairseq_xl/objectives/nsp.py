@@ -25,6 +25,12 @@ SYMBOLS = 4
 SHORTEST = SYMBOLS + 4  # tokens of a pair: two of each segment
 
 
+class Pooler(nn.Linear):
+    """The linear layer of BERT's pooler, (…, C) -> (…, C); a new head takes over that of next-sentence prediction."""
+
+    pretrained_from = "heads.nsp.0"
+
+
 @dataclass
 class NSPConfig(MaskingConfig):
     """Options of `nsp`."""

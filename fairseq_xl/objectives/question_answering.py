@@ -106,7 +106,8 @@ class QuestionAnswering(LabelledObjective):
         if not len(context):
             raise UserError(f"{example.location}: the context has no pieces")
         room = self.cfg.length - len(truncated) + 1 - SYMBOLS
-        starts = range(0, max(1, len(context) - room + self._stride(room)), self._stride(room))
+        stride = min(self.cfg.stride, room)
+        starts = range(0, max(1, len(context) - room + stride), stride)
         answer = answer_tokens(example.answers[0], characters) if example.answers else None
         parts, max_context = [], np.full(len(context), -1.0)
         for start in starts:
@@ -126,9 +127,6 @@ class QuestionAnswering(LabelledObjective):
             for tokens, target, sizes, start in parts
         ]
 
-    def _stride(self, room: int) -> int:
-        return min(self.cfg.stride, room)
-
     def training_items(
         self, examples: list[Question], inputs: list[list[Input]]
     ) -> tuple[list[Question], list[list[Input]]]:
@@ -138,8 +136,7 @@ class QuestionAnswering(LabelledObjective):
             logger.warning(
                 "the answer of %d of %d training questions is in no single window: they are trained as questions "
                 "without an answer; a smaller stride or a larger length may help",
-                lost,
-                len(inputs),
+                *(lost, len(inputs)),
             )
         spans = ([window.target["span"] for window in windows] for windows in inputs)
         long = sum(any(end - start >= self.cfg.answer_length for start, end in question) for question in spans)
@@ -147,9 +144,7 @@ class QuestionAnswering(LabelledObjective):
             logger.warning(
                 "%d of %d training questions have an answer of more than %d tokens (--answer-length), which is never "
                 "predicted",
-                long,
-                len(inputs),
-                self.cfg.answer_length,
+                *(long, len(inputs), self.cfg.answer_length),
             )
         pairs = [(example, [window]) for example, windows in zip(examples, inputs) for window in windows]
         return [example for example, _ in pairs], [windows for _, windows in pairs]
@@ -177,22 +172,15 @@ class QuestionAnswering(LabelledObjective):
 
     def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """Mean of the cross-entropies of start and end, summed over windows."""
-        names = ("start", "end")
-        losses = [
-            F.cross_entropy(outputs[..., side], batch["target"][name], reduction="sum")
-            for side, name in enumerate(names)
-        ]
+        sides = enumerate(("start", "end"))
+        losses = [F.cross_entropy(outputs[..., i], batch["target"][name], reduction="sum") for i, name in sides]
         return torch.stack(losses).mean(), len(outputs)
 
     def predictions(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """For each question: start and end character of the answer, and its score."""
         logits = iter(outputs.cpu().numpy())
-        return [
-            max(
-                (best_span(next(logits), window, self.cfg.answer_length) for window in group), key=lambda span: span[-1]
-            )
-            for group in inputs
-        ]
+        spans = [[best_span(next(logits), window, self.cfg.answer_length) for window in group] for group in inputs]
+        return [max(group, key=lambda span: span[-1]) for group in spans]
 
     def answer(self, example: Question, prediction: Prediction) -> str:
         return example.context[prediction[0] : prediction[1]].strip()
@@ -214,8 +202,7 @@ class QuestionAnswering(LabelledObjective):
         }
 
     def format_prediction(self, example: Question, prediction: Prediction) -> str:
-        answer = self.answer(example, prediction)
-        return ": ".join(json.dumps(text, ensure_ascii=False) for text in (example.id, answer))
+        return ": ".join(json.dumps(t, ensure_ascii=False) for t in (example.id, self.answer(example, prediction)))
 
     def prediction_file(self, rows: list[tuple[Question, Prediction]]) -> str:
         """One JSON object {id: answer}, the input of SQuAD's program."""

@@ -24,7 +24,6 @@ class TaskFile:
     split: str
     language: str
     path: str
-    objective: str = ""  # only files of one objective are compared with each other
     classes: Counter[str] = field(default_factory=Counter)
     first: dict[str, int] = field(default_factory=dict)  # class -> line of its first occurrence
     labeled: int = 0  # examples
@@ -43,12 +42,12 @@ class TaskFile:
         return self.split == "train"
 
 
-def count(split: str, path: Any, examples: Sequence[Any], objective: Any, name: str = "") -> TaskFile:
-    """Counts the examples of a file of a `LabelledObjective`, by its `name` if there are several.
+def count(split: str, path: Any, examples: Sequence[Any], objective: Any) -> TaskFile:
+    """Counts the examples of a file of a `LabelledObjective`.
 
     Raises `UserError` for training text without a label, and for a file in which only some examples have labels.
     """
-    file, texts = TaskFile(split, examples[0].language, str(path), name), LineSample()
+    file, texts = TaskFile(split, examples[0].language, str(path)), LineSample()
     for example in examples:
         if objective.is_labeled(example):
             file.labeled += 1
@@ -68,7 +67,7 @@ def count(split: str, path: Any, examples: Sequence[Any], objective: Any, name: 
 
 
 def warn_of_files(files: Sequence[TaskFile]) -> None:
-    """Logs a warning for each suspicious file; the files include those of training."""
+    """Logs a warning for each suspicious file of an objective; the files include those of training."""
     unlabeled = [file.path for file in files if not file.labeled]
     if unlabeled:
         logger.warning("without labels, to be predicted and not scored: %s", ", ".join(unlabeled))
@@ -76,20 +75,15 @@ def warn_of_files(files: Sequence[TaskFile]) -> None:
     for file in files:
         if file.path in detected:
             language, _ = detected[file.path]
-            logger.warning(
-                "%s instead of %s: %s",
-                describe_sample(file.languages, language),
-                file.language,
-                file.locations[language],
-            )
-    for objective in dict.fromkeys(file.objective for file in files):
-        for path, sentences in suspicious_classes([file for file in files if file.objective == objective]).items():
-            rest = f"; and {len(sentences) - LISTED} more" if len(sentences) > LISTED else ""
-            logger.warning("%s: classes that look wrong: %s%s", path, "; ".join(sentences[:LISTED]), rest)
+            sample = describe_sample(file.languages, language)
+            logger.warning("%s instead of %s: %s", sample, file.language, file.locations[language])
+    for path, sentences in suspicious_classes(files).items():
+        rest = f"; and {len(sentences) - LISTED} more" if len(sentences) > LISTED else ""
+        logger.warning("%s: classes that look wrong: %s%s", path, "; ".join(sentences[:LISTED]), rest)
 
 
 def suspicious_classes(files: Sequence[TaskFile]) -> dict[str, list[str]]:
-    """{file: a sentence for each suspicious class} of the files of a task or objective. A class is named once.
+    """{file: a sentence for each suspicious class} of the files of an objective. A class is named once.
 
     Of training files: classes that are spelled in two ways, that occur once, or that are missing or rare in all other
     files or in the training files of other languages. Of other files: frequent training classes that they lack.

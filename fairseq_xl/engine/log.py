@@ -116,7 +116,8 @@ class Log:
         logger.info(f"processes: {trainer.world_size}")
         batches = trainer.world_size * micro_steps_of(cfg.optimization.update_freq, epoch)
         limits = _batch_limits(cfg.dataset, trainer.task.objectives)
-        logger.info(f"an update: {batches} batch{'es' if batches > 1 else ''} of at most {limits}")
+        share = f", {batches // trainer.world_size} of each process" if cfg.task.get("batches_per_update") else ""
+        logger.info(f"an update: {batches} batch{'es' if batches > 1 else ''} of at most {limits}{share}")
         last, updates = cfg.optimization.max_update, trainer.get_num_updates()
         until = [f"update {last:,}"] if last else []
         until += [f"epoch {cfg.optimization.max_epoch}"] if cfg.optimization.max_epoch else []

@@ -16,7 +16,7 @@ from fairseq_xl.engine import resume, save_dir, saving
 from fairseq_xl.engine.epochs import micro_steps_of
 from fairseq_xl.engine.log import Log, shorten_console, written_to
 from fairseq_xl.engine.metrics import Metrics
-from fairseq_xl.engine.option_checks import check
+from fairseq_xl.engine.option_checks import check, split_update
 from fairseq_xl.engine.selection import Selection, check_selection
 from fairseq_xl.engine.stopping import Stopping
 from fairseq_xl.engine.trainer import Trainer
@@ -36,6 +36,7 @@ def main(cfg: DictConfig) -> bool:
     utils.import_user_module(cfg.common)
     add_defaults(cfg)
     check(cfg)
+    split_update(cfg)
     with save_dir.lock(cfg):  # before the log of another training would be written to
         if distributed_utils.is_master(cfg.distributed_training) and "job_logging_cfg" in cfg:
             settings: Any = OmegaConf.to_container(cfg.job_logging_cfg)  # of fairseq-hydra-train

@@ -1,6 +1,7 @@
 """Checks of a training's options that fairseq omits, or makes too late."""
 
 import re
+from bisect import bisect
 from collections.abc import Collection
 from typing import Any
 
@@ -70,6 +71,25 @@ def check(cfg: DictConfig) -> None:
             value = OmegaConf.select(cfg, f"{section}.{name}", default=supported[0])
             if value not in supported:
                 raise UserError(f"{option_name(name)} {value} is not supported by the tasks of this package")
+
+
+def split_update(cfg: DictConfig) -> None:
+    """Sets --update-freq to the share of a process in --batches-per-update; `UserError` if there is no equal share."""
+    batches, processes = cfg.task.get("batches_per_update"), cfg.distributed_training.distributed_world_size
+    if batches is None:
+        return
+    option = f"--batches-per-update {batches}"
+    check_number("--batches-per-update", batches, "1 or more")
+    if list(cfg.optimization.update_freq) != [1]:
+        raise UserError(f"{option}: leave out --update-freq, which follows from it and the number of processes")
+    if cfg.optimization.skip_remainder_batch:
+        raise UserError(f"{option}: leave out --skip-remainder-batch, the last update of an epoch is of what is left")
+    if batches % processes:
+        divisors = [count for count in range(1, batches + 1) if batches % count == 0]
+        index = bisect(divisors, processes)
+        nearest = " or ".join(map(str, divisors[index - 1 : index + 1]))
+        raise UserError(f"{option} cannot be divided by {processes} processes: start {nearest}")
+    cfg.optimization.update_freq = cfg.task.update_freq = [batches // processes]
 
 
 def check_command(run: Any, task: str, criterions: Collection[str]) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import iterators
@@ -117,10 +118,13 @@ class Trainer:
 
     def _accumulate(self, samples: Sequence[Sample]) -> tuple[list[Logged], Any]:
         """Adds the gradients of all micro-steps; returns their statistics, and the sum of their sample sizes."""
-        logged, size = [], 0
+        logged, size, steps = [], 0, list(enumerate(samples))
         if self.world_size == 1:
-            samples = [sample for sample in samples if not sample["is_dummy"]] or samples  # no other rank waits
-        for step, sample in enumerate(samples):
+            steps = [step for step in steps if not step[1]["is_dummy"]] or steps  # no other rank waits
+        for step, sample in steps:
+            if self.cfg.task.get("batches_per_update"):  # dropout by position in the update, whatever the rank
+                key = self.cfg.common.seed, self._num_updates, step * self.world_size + self.rank
+                utils.set_torch_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
             sample, is_dummy = self._to_device(sample)
             is_last = step == len(samples) - 1  # whose backward pass averages the gradients over ranks
             with contextlib.nullcontext() if is_last or self.world_size == 1 else self.model.no_sync():

@@ -38,12 +38,15 @@ def other_settings(before: Any, now: Any) -> list[str]:
 
     Returns: texts such as ``--lr [0.5] (was [0.002])``, and ``DATA data-bin/new (was data-bin/old)``.
     """
-    changes, stored = {}, dict(STORED)
+    changes, stored, exempt = {}, dict(STORED), NO_SETTINGS
+    sizes = [options_of(cfg, "task").get("batches_per_update") for cfg in (before, now)]
+    if sizes[0] == sizes[1] is not None:  # updates do not depend on the number of processes
+        exempt = exempt | {"update_freq", "distributed_world_size"}
     if options_of(now, "lr_scheduler").get("_name") == PLATEAU:
         stored["lr"] = f"no effect after the warm-up: {PLATEAU} continues from the checkpoint's learning rate"
     for section in (*SETTINGS, *OTHER_SETTINGS):
         old, new = (options_of(cfg, section) for cfg in (before, now))
-        for name in old.keys() & new.keys() & OTHER_SETTINGS.get(section, old.keys()) - NO_SETTINGS:
+        for name in old.keys() & new.keys() & OTHER_SETTINGS.get(section, old.keys()) - exempt:
             if name == "_name" and section not in CLASSES:
                 continue
             # a list equals a tuple of its items; DATA has folders joined by ":"

@@ -55,6 +55,7 @@ class Counts:
     peak: int  # peak bytes in an update, with buckets
     processes: int  # number of processes
     micro_steps: int  # number of micro-steps of a process in an update
+    batches_per_update: int | None  # --batches-per-update, by which `micro_steps` is set
     tokens: dict[str, int]  # number of tokens of an update over all processes, by objective ("all" with `cycle`)
     updates: int | None  # number of updates of an epoch; None: unknown
     read_tokens: int | None  # number of tokens that an epoch reads
@@ -134,6 +135,7 @@ def count(setting: Setting, folder: Path) -> Counts:
         buckets=buckets,
         processes=distributed.distributed_world_size,
         micro_steps=int(cfg.optimization.update_freq[0]),
+        batches_per_update=cfg.task.batches_per_update,
         tokens=tokens,
         updates=updates,
         read_tokens=read,

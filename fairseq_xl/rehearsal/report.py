@@ -99,6 +99,9 @@ def counts_text(counts: Counts, paper: str | None) -> str:
     """The counts as lines of text."""
     activations, loss = largest(counts, "activations"), largest(counts, "loss")
     processes = f"{counts.processes} process{'es' if counts.processes > 1 else ''}"
+    frequency = f"--update-freq {counts.micro_steps}"
+    if counts.batches_per_update:
+        frequency = f"--batches-per-update {counts.batches_per_update}, {counts.micro_steps} of each process"
     rows = [
         ("parameters", f"{counts.parameters:,}" + (f" (published: {paper})" if paper else "")),
         *([("trained", f"{counts.trained:,}")] if counts.trained < counts.parameters else []),
@@ -118,7 +121,7 @@ def counts_text(counts: Counts, paper: str | None) -> str:
             (f"batch of {name}", f"{batch.examples:,} examples, {batch.tokens:,} tokens: peak {gib(batch.peak)} GiB")
             for name, batch in counts.batches.items()
         ),
-        ("tokens of an update", f"{_tokens(counts)} ({processes}, --update-freq {counts.micro_steps})"),
+        ("tokens of an update", f"{_tokens(counts)} ({processes}, {frequency})"),
         ("epoch", _epoch(counts)),
         *(("note", note) for note in counts.notes),
     ]

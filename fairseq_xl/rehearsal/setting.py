@@ -21,6 +21,7 @@ from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.store.binarized_text import write_items
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK
+from fairseq_xl.engine.option_checks import split_update
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.options import INITIAL
@@ -85,6 +86,7 @@ def parse_flags(arguments: list[str]) -> Any:
     cfg = convert_namespace_to_omegaconf(namespace)
     if not str(cfg.task._name).startswith("xl_"):
         raise UserError(f"--task {cfg.task._name}: a rehearsal is of this package's tasks, xl_pretraining and the like")
+    split_update(cfg)
     return cfg
 
 

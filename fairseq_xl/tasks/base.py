@@ -67,6 +67,12 @@ class XLTaskConfig(FairseqDataclass):
     updates_per_epoch: Any = option(
         "auto", "updates of an epoch, for which examples are drawn; auto: an epoch reads each example once"
     )
+    batches_per_update: Optional[int] = option(
+        None,
+        "batches of an update, whatever the number of processes, which must divide it; sets --update-freq. Batches and "
+        "dropout of an update depend on --seed and its number only",
+        range="1 or more",
+    )
     update_freq: Any = II("optimization.update_freq")
     seed: int = II("common.seed")
 

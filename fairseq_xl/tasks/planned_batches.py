@@ -307,7 +307,10 @@ class PlannedTask(XLTask):
             samplers = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(update) > 0]
             if not samplers:
                 raise UserError(f"the weights of all objectives are 0 from update {update} on: lower --max-update")
-        unordered = training_plan(samplers, schedule, seed, epoch, updates, micro_steps, ranks)
+        layout = micro_steps, ranks
+        if schedule == "cycle" and self.cfg.batches_per_update:  # the same order with any number of processes
+            layout = len(samplers), micro_steps * ranks // len(samplers)
+        unordered = training_plan(samplers, schedule, seed, epoch, updates, *layout)
         balanced = balance_ranks(unordered, micro_steps * ranks, seed, epoch)
         if logs and epoch not in self._logged_epochs:
             self._logged_epochs.add(epoch)

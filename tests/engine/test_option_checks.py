@@ -28,3 +28,32 @@ def test_what_is_no_number_of_updates_is_refused(value):
     with pytest.raises(UserError, match=f"--updates-per-epoch {value}: auto, or a whole number"):
         number_of_updates(value)
     assert [number_of_updates(each) for each in ("auto", "3", 3)] == ["auto", 3, 3]
+
+
+def run_of(batches, processes=1, frequency=1, skip=False):
+    optimization = {"update_freq": [frequency], "skip_remainder_batch": skip}
+    task = {"batches_per_update": batches, "update_freq": [frequency]}
+    distributed = {"distributed_world_size": processes}
+    return OmegaConf.create({"task": task, "optimization": optimization, "distributed_training": distributed})
+
+
+@pytest.mark.parametrize(
+    "run, message",
+    [
+        (run_of(64, 6), "64 cannot be divided by 6 processes: start 4 or 8"),
+        (run_of(8, 100), "8 cannot be divided by 100 processes: start 8"),
+        (run_of(8, frequency=2), "8: leave out --update-freq"),
+        (run_of(8, skip=True), "8: leave out --skip-remainder-batch"),
+        (run_of(0), "0: 1 or more is needed"),
+    ],
+)
+def test_an_update_that_cannot_be_divided_is_refused(run, message):
+    with pytest.raises(UserError, match=f"--batches-per-update {message}"):
+        option_checks.split_update(run)
+
+
+def test_an_update_is_divided_by_the_number_of_processes():
+    for batches, expected in ((64, [8]), (None, [1])):
+        run = run_of(batches, 8)
+        option_checks.split_update(run)
+        assert run.task.update_freq == run.optimization.update_freq == expected

@@ -22,6 +22,8 @@ def test_rehearse_command_counts(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "tokens of an update    1,536 mlm (1 process, --update-freq 3)" in shown  # 3 x 8 x 64
     assert "epoch                  10 updates, which read 15,360 tokens" in shown
+    commands.main(["rehearse", str(config), "--batches-per-update", "6", "--distributed-world-size", "2"])
+    assert "1,536 mlm (2 processes, --batches-per-update 6, 3 of each process)" in capsys.readouterr().out  # 6 x 4 x 64
 
 
 def test_rehearse_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, capsys):

@@ -221,7 +221,7 @@ def check_cycle(objectives: int, micro_steps: int) -> None:
     """Raises `UserError` unless the number of micro-steps of an update is a multiple of the number of objectives."""
     if micro_steps % objectives:
         needed = f"an --update-freq that is a multiple of the {objectives} objectives, not {micro_steps}"
-        raise UserError(f"--schedule cycle needs {needed}")
+        raise UserError(f"--schedule cycle needs {needed}; --batches-per-update divided by the processes sets it")
 
 
 def _objective_order(

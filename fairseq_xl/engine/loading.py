@@ -14,26 +14,48 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import refuse_hub_name
-from fairseq_xl.io.configuration import BUILT, check_size
+from fairseq_xl.io.checkpoints import check_checkpoint, load_plain, refuse_hub_name
+from fairseq_xl.io.configuration import BUILT, check_plain_configuration, check_size
 from fairseq_xl.io.options import literal
 
+_load_ensemble = checkpoint_utils.load_model_ensemble_and_task
 #: sections of a training's configuration that its continuation reads
 SECTIONS = (*BUILT, "common", "optimization", "distributed_training")
 
 
 def load_checkpoint_to_cpu(
-    path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
+    path: str,
+    arg_overrides: dict[str, Any] | None = None,
+    load_on_all_ranks: bool = False,
+    fairseqs: bool = True,
 ) -> dict[str, Any]:
-    """Opens a checkpoint, and overrides its options; raises as `open_checkpoint`. `load_on_all_ranks` has no effect."""
-    state = _opened(path)
+    """Opens a checkpoint, and overrides its options, in place of fairseq's function.
+
+    Raises as `open_checkpoint`, and for the checkpoint of a task of fairseq as `check_plain_configuration`.
+
+    Args:
+        load_on_all_ranks: has no effect.
+        fairseqs: whether the checkpoint may be that of a task of fairseq.
+    """
+    content = load_plain(path)
+    if fairseqs and is_fairseqs(content):
+        content = check_plain_configuration(check_checkpoint(content, path), path)
+        state = {**content, "cfg": OmegaConf.create(content["cfg"], flags={"allow_objects": True})}
+    else:
+        state = _opened(path, content, finite=True)
     overwrite_args_by_name(state["cfg"], arg_overrides or {})
     return state
 
 
-def _opened(path: str, content: Any = None) -> dict[str, Any]:
-    """The content of a checkpoint with its checked configuration; weights of a given `content` may be anything."""
-    checkpoint = open_checkpoint(path, content=content, finite=content is None)
+def is_fairseqs(content: Any) -> bool:
+    """Whether the content of a checkpoint has a configuration, but no identity of this package."""
+    is_checkpoint = isinstance(content, dict) and isinstance(content.get("cfg"), dict)
+    return is_checkpoint and "fairseq_xl" not in (content.get("task_state") or {})
+
+
+def _opened(path: str, content: Any, finite: bool) -> dict[str, Any]:
+    """The content of a checkpoint with its checked configuration; `finite`: whether its weights must be numbers."""
+    checkpoint = open_checkpoint(path, content=content, finite=finite)
     return {**checkpoint.content, "cfg": OmegaConf.create(checkpoint.cfg, flags={"allow_objects": True})}
 
 
@@ -67,6 +89,8 @@ def load_model_ensemble_and_task(
 ) -> tuple[list[Any], Any, Any]:
     """Loads models for evaluation, from checkpoints that fit the command and its task.
 
+    With a task of fairseq, its own models are loaded by fairseq's function.
+
     Args:
         filenames: checkpoints; with a task that converts them (`checkpoint_of`) also published models.
         arg_overrides: options of the command line or of a program; with a task, those of --model-overrides.
@@ -81,6 +105,8 @@ def load_model_ensemble_and_task(
     overrides = dict(arg_overrides or {})
     if num_shards != 1:
         raise UserError(f"--checkpoint-shard-count {num_shards} is not supported: parts of a model are not joined")
+    if state is None and type(task).__module__.startswith("fairseq.") and _are_fairseqs(filenames):
+        return _load_ensemble(filenames, overrides, task, strict, suffix, num_shards)
     models, cfg = [], None
     for name in filenames:
         path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(name, suffix, 0, 1)
@@ -95,6 +121,11 @@ def load_model_ensemble_and_task(
             model.load_state_dict(checkpoint["model"], strict=strict, model_cfg=cfg.model)
         models.append(model)
     return models, cfg, task
+
+
+def _are_fairseqs(filenames: Iterable[str]) -> bool:
+    """Whether all files are checkpoints of tasks of fairseq; reads no weights."""
+    return all(os.path.isfile(name) and is_fairseqs(load_plain(name, mapped=True)) for name in filenames)
 
 
 @contextlib.contextmanager
@@ -123,7 +154,7 @@ def _read(path: str, task: Any, overrides: dict[str, Any]) -> dict[str, Any]:
     state = task.checkpoint_of(path) if hasattr(task, "checkpoint_of") else None
     if state is None:
         options = {name: value for name, value in overrides.items() if task is not None or name != "data"}
-        state = checkpoint_utils.load_checkpoint_to_cpu(path, options)
+        state = checkpoint_utils.load_checkpoint_to_cpu(path, options, fairseqs=False)
         _check_fits(state, path, overrides)
         _set_options(state, path, task, overrides)
     state["task_state"] = {**state["task_state"], "path": str(path)}
@@ -135,7 +166,7 @@ def _checked(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> dic
     cfg = state.get("cfg")
     if OmegaConf.is_config(cfg):
         cfg = OmegaConf.to_container(cfg, enum_to_str=True)
-    state = _opened(path, {**state, "cfg": cfg})
+    state = _opened(path, {**state, "cfg": cfg}, finite=False)
     _check_fits(state, path, overrides)
     return state
 

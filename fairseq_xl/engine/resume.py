@@ -103,7 +103,7 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
     cfg, task = trainer.cfg, trainer.task
     in_save_dir = os.path.dirname(os.path.abspath(path)) == os.path.abspath(cfg.checkpoint.save_dir)
     try:
-        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(path, load_on_all_ranks=False)
+        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(path, fairseqs=False)
     except UserError as error:
         if not in_save_dir or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
             raise

@@ -23,7 +23,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.options import EVALUATED, literal
+from fairseq_xl.io.options import EVALUATED, check_literals, literal
 
 #: sections of the configuration that fairseq builds an object from -> (registry of classes, registry of dataclasses)
 BUILT = {
@@ -81,6 +81,25 @@ def check_configuration(state: dict, path: object) -> dict:
     if type(heads) is int and model.get("heads", heads) != heads:
         raise _refusal(path, "cfg.model.heads", f"{heads} as in task_state.fairseq_xl", model["heads"])
     return {**state, "cfg": {name: section for name, section in checked.items() if name in state["cfg"]}}
+
+
+def check_plain_configuration(state: dict, path: object) -> dict:
+    """Returns the content of a checkpoint of fairseq's own loop, whose task is the command line's, not the file's.
+
+    fairseq builds the model that the file names. Raises `UserError` unless the configuration is plain data, without
+    text that fairseq or omegaconf would evaluate; options of legacy classes are in a Namespace.
+    """
+    if state.get("args") is not None or type(state.get("cfg")) is not dict:
+        raise _refusal(path, "cfg", "the configuration, as a dict", state.get("args") or state.get("cfg"))
+    _check_meters(state, path)
+    for name, section in state["cfg"].items():
+        if not _is_plain(vars(section) if type(section) is argparse.Namespace else section):
+            raise _refusal(path, f"cfg.{name}", "plain data", section)
+    try:
+        check_literals(state["cfg"])
+    except UserError as error:
+        raise UserError(f"{path} was refused: {error}") from error
+    return state
 
 
 def check_size(options: Mapping[str, typing.Any], parameters: object, path: object) -> None:

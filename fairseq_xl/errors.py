@@ -53,12 +53,7 @@ def quoted(value: object) -> str:
 
 
 def listed(problems: Sequence[str], count: int | None = None) -> str:
-    """Problems as a message: the only one, or their number and the first `LISTED`, each on its own line.
-
-    Args:
-        problems: the problems, or the first ones.
-        count: number of all problems, if `problems` has only the first ones.
-    """
+    """Problems as a message: the only one, or the `count` of all and the first `LISTED`, each on its own line."""
     count = len(problems) if count is None else count
     if count == 1:
         return problems[0]
@@ -80,12 +75,7 @@ def names_of(option: str, text: str) -> list[str]:
 
 
 def named_values(option: str, arguments: Sequence[str], expected: str) -> dict[str, str]:
-    """``["en=a", "de=b"]`` -> {"en": "a", "de": "b"}; raises `UserError` for another form or a name that occurs twice.
-
-    Args:
-        option: the option, or "" for arguments without one.
-        expected: the form, such as XX=FILE.
-    """
+    """``["en=a", "de=b"]`` -> {"en": "a", "de": "b"}; `UserError` for another form than `expected`, or a name twice."""
     values: dict[str, str] = {}
     for argument in arguments:
         name, _, value = argument.partition("=")

@@ -14,6 +14,7 @@ import logging
 import sys
 import unittest.mock
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from fairseq import checkpoint_utils, options
@@ -187,6 +188,12 @@ def run_train(arguments, defaults=CPU):
         cfg = configuration(options.get_training_parser(), [*arguments, *defaults])
         (main.main if cfg.task._name.startswith(TASKS) else train.main)(cfg)
     return output
+
+
+def trained(arguments):
+    """The last checkpoint of fairseq-train."""
+    run_train(arguments)
+    return Path(arguments[arguments.index("--save-dir") + 1]) / "checkpoint_last.pt"
 
 
 def generate_parser():

@@ -26,10 +26,7 @@ ENCODING = "encoding"  # key of an identity: the sub-words and tokenizers, as fa
 
 
 def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[str]:
-    """Paths of the newest `count` checkpoints of the ``--save-dir`` of a run, of epochs or `by_update`, oldest first.
-
-    Raises `UserError` if the folder is missing or holds fewer.
-    """
+    """Paths of a run's newest `count` checkpoints, of epochs or `by_update`, oldest first; `UserError` for fewer."""
     try:
         names = os.listdir(folder)
     except OSError as error:

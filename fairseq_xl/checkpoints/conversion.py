@@ -27,11 +27,9 @@ logger = logging.getLogger(__name__)
 
 
 def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: Any, heads: Mapping[str, str]) -> None:
-    """Writes a checkpoint of this package as a folder for another program, with its tokenizer.
+    """Writes a checkpoint as a folder of the program `kind`, by the `options` of `fairseq-xl convert`.
 
-    `data` has its dict.txt and its sub-words, `kind` is transformers, fairseq or sentence-transformers, `options` are
-    those of `fairseq-xl convert`, and `heads` as in `read_own`. Raises `UserError` for a model without counterpart, and
-    for a language or direction that the model does not have.
+    Raises `UserError` for a model without counterpart, and for a language or direction that it does not have.
     """
     model = read_own(checkpoint, data, heads, options.language_module, options.lang)
     source, target = _languages(model, options.lang)
@@ -100,11 +98,7 @@ def _start(model: Own, target: str | None) -> int | None:
 
 
 def counterpart(model: Own, head: bool = True, layout: str | None = None) -> Counterpart:
-    """The model of transformers, with the fine-tuned `head` or without, that computes what a model of ours computes.
-
-    It has the `layout`, by default the first one that fits. Raises `UserError` with the reason for a model without
-    counterpart, and for a layout that is not there.
-    """
+    """The equal model of transformers, of a layout (default: the first that fits); `UserError` if there is none."""
     head_class = model.head_class if head and not model.has_decoder else None
     if head and not model.has_decoder and model.head and not head_class:
         raise UserError(
@@ -126,10 +120,7 @@ def counterpart(model: Own, head: bool = True, layout: str | None = None) -> Cou
 
 
 def sentence_encoder(model: Own, layer: int | None) -> Counterpart:
-    """The encoder up to a layer (from 1; None: the last one), without output layer and head, for sentence embeddings.
-
-    Raises `UserError` for a layer that the model does not have, and for a model without counterpart.
-    """
+    """The encoder up to a layer, counted from 1 (None: all), for sentence embeddings; `UserError` as `counterpart`."""
     depth = count_layers(model.state, "encoder")
     layer = depth if layer is None else layer
     if not 1 <= layer <= depth:

@@ -29,10 +29,7 @@ SENTENCE_TRANSFORMERS = "modules.json"
 
 
 def describe(path: Path) -> Description:
-    """Describes a file or folder: {"kind": ..., and for models architecture, sizes, vocabulary, languages, ...}.
-
-    Raises `UserError` for something that is missing, damaged or of no known kind.
-    """
+    """Describes a file or folder, {"kind": ..., ...}; raises `UserError` for a damaged one and for other kinds."""
     if not path.exists():
         refuse_hub_name(path)
         raise UserError(f"{path}: there is no such file or folder")
@@ -97,7 +94,6 @@ def _published(model: published_models.Published) -> Description:
 
 
 def _sizes(state: dict[str, Tensor]) -> Description:
-    """Numbers of layers, channels and parameters."""
     depths = {f"{stack} layers": count_layers(state, stack) for stack in ("encoder", "decoder")}
     sizes: Description = {name: count for name, count in depths.items() if count}
     if TOKENS in state:
@@ -146,7 +142,6 @@ def _checkpoint(content: Any, path: Path) -> Description:
 
 
 def _data(folder: Path) -> Description:
-    """Describes a data folder with a dict.txt; raises `UserError` for damaged files."""
     dictionary, manifest = XLDictionary.load(folder / DICTIONARY), read_manifest(folder)
     kind, subwords = vocabulary_kind(folder), None
     if any((folder / name).is_file() for name in FILES[kind]):
@@ -169,10 +164,7 @@ def _datasets(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _onnx_description(folder: Path) -> dict[str, Any] | None:
-    """Reads the description that `fairseq-xl export-onnx` writes into a folder; None for a folder without one.
-
-    Raises `UserError` for a damaged description, and for one of another format.
-    """
+    """The description in a folder of `fairseq-xl export-onnx`, None in other folders; `UserError` for a damaged one."""
     path = folder / ONNX_DESCRIPTION
     if not path.is_file():
         return None

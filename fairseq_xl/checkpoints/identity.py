@@ -151,10 +151,7 @@ def check_encoding(stored: dict[str, Any], origin: object, folder: Path) -> None
 
 
 def check_framing(framing: str, origin: object, before: str | None, framing_option: str | None) -> None:
-    """Raises `UserError` unless the framing of a checkpoint, from the file `origin`, is that of an evaluation.
-
-    `before` is the framing of the checkpoint that was loaded before it, or None.
-    """
+    """Raises `UserError` unless a checkpoint's framing is that of the checkpoint `before` it and of --framing."""
     if before not in (None, framing):
         raise UserError(f"{origin} was trained with --framing {framing}, the checkpoint before it with {before}")
     if framing_option not in (None, framing):
@@ -162,11 +159,7 @@ def check_framing(framing: str, origin: object, before: str | None, framing_opti
 
 
 def check_data_folder(options: Any, trained: str | None, identity: dict[str, Any], path: object) -> None:
-    """Raises `UserError` unless the data folder of an evaluation is there and has the dictionary of the checkpoint.
-
-    It is called before the task is made with its `options`. `trained` is DATA of the training of the checkpoint, the
-    file `path`.
-    """
+    """Raises `UserError` unless DATA of an evaluation is there and has the dictionary of its checkpoint."""
     if not options.data:
         return  # `setup_task` says that it is missing
     folder = data_folders(options.data)[0]
@@ -213,11 +206,7 @@ def check_dictionary(folder: Path, dictionary: XLDictionary) -> None:
 
 
 def found_in(path: str | os.PathLike) -> tuple[Path, Path | None]:
-    """The checkpoint that a path names, and its data folder if it is known without the checkpoint.
-
-    A folder has the checkpoint, one of `CHECKPOINTS`. Its folder is its data folder if it has dict.txt. Raises
-    `UserError` for a folder without a checkpoint.
-    """
+    """The checkpoint at a path or in its folder, and this folder if it has dict.txt; `UserError` if there is none."""
     checkpoint = Path(path)
     if not checkpoint.exists():
         checkpoints.refuse_hub_name(path)

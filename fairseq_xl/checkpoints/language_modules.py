@@ -77,10 +77,7 @@ class LanguageModule:
             )
 
     def put_into(self, state: State, file: File, body: str | None) -> State:
-        """The state dict of a model with this module in place of its own.
-
-        Raises `UserError` unless the module was learned with `body`, or with the body in the state dict.
-        """
+        """A state dict with this module in place of its own; `UserError` if it was learned with another body."""
         if self.body not in (body, body_digest(state, self.language_positions)):
             raise UserError(f"--language-module {file} was learned with another body than the model's")
         return split(state, self.language_positions)[1] | self.state
@@ -182,10 +179,7 @@ def extract(checkpoint: Checkpoint) -> LanguageModule:
 
 
 def read(path: File, language: str | None = None) -> LanguageModule:
-    """Reads the language module in a file of one, or in a checkpoint.
-
-    Raises `UserError` for a missing or damaged file, one of another kind, or one without `language`.
-    """
+    """Reads a language module from its file or a checkpoint; `UserError` for a damaged file, and without `language`."""
     content = load_plain(path)
     if isinstance(content, dict) and isinstance(content.get("model"), dict):
         module = extract(open_checkpoint(path, content=content, finite=False))
@@ -205,10 +199,7 @@ def write(module: LanguageModule, path: File) -> None:
 
 
 def _check_replaceable(path: File, module: LanguageModule) -> None:
-    """Raises `UserError` if writing a language module to `path` would destroy anything but another version of it.
-
-    A version has the same languages, dictionary, body, positions and adapters.
-    """
+    """Raises `UserError` unless `path` is free, or has a version of the module: only `state` differs."""
     if not os.path.lexists(path):
         return
     try:

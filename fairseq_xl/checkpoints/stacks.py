@@ -121,10 +121,9 @@ def _stack(state: Mapping[str, Any], stack: str) -> dict[str, str]:
 
 
 def copy_common(model: State, pretrained: State, origin: object, part: str = "model") -> tuple[State, list[str]]:
-    """Copies every parameter that two encoder models, or two stacks, have under the same name.
+    """Copies what two models or stacks have under one name; returns it, and the keys of `model` that are new.
 
-    Returns the copied state dict, and the keys of `model` that the pretrained one, of the file `origin`, lacks. Raises
-    `UserError` as `copy_stack` does, which calls the new model `part`.
+    Raises `UserError` as `copy_stack` does, which calls the new model `part`.
     """
     depths = [count_layers(state) for state in (pretrained, model)]
     if depths[0] != depths[1]:

@@ -131,12 +131,10 @@ def initialize(
     layers: str = "all",
     adapt: Callable[[Pretrained], Pretrained] = lambda pretrained: pretrained,
 ) -> list[Report]:
-    """Initializes a new model from checkpoints, and logs the report of each.
+    """Initializes a new model from {part: a checkpoint, or None: random weights}; logs and returns the reports.
 
-    `files` is {part: a checkpoint, or None to keep the part's random weights}, parts and `layers` as in
-    `transfer_weights`; `adapt` changes the weights of a checkpoint before they are copied.
-
-    Raises `UserError` for checkpoints that do not fit the run, the model or each other.
+    Parts and `layers` as in `transfer_weights`; `adapt` changes weights before they are copied. Raises `UserError` for
+    checkpoints that do not fit the run, the model or each other.
     """
     paths = {part: path for part, path in files.items() if path}
     state = model.state_dict()

@@ -255,10 +255,7 @@ def initial_rows(
 
 
 def texts_of(folder: Path) -> list[Path]:
-    """Prefixes of all binarized texts of a data folder except back-translated ones, which a warning names.
-
-    Raises `UserError` if there are none.
-    """
+    """Prefixes of a data folder's binarized texts without back-translated ones; `UserError` if there are none."""
     prefixes = sorted({path.with_suffix("") for end in ("idx", "bin") for path in folder.glob(f"[!.]*/*.{end}")})
     back_translated = [prefix for prefix in prefixes if prefix.name.startswith("back-")]
     for prefix in back_translated:
@@ -280,9 +277,8 @@ def used_symbols(texts: list[Path], dictionary: XLDictionary) -> np.ndarray:
 
 
 def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.ndarray) -> np.ndarray:
-    """Writes the files of the cut sub-words of a data folder to another folder.
+    """Writes the sub-words of a data folder without those that are not `used`, (V,) bool; returns the remaining ones.
 
-    `used`, (V,) bool, are the symbols of the `dictionary` that the text has. Returns those that the cut sub-words have.
     Raises `UserError` as `open_subwords` does, and for a model that lacks a piece of the text.
     """
     kind, subwords = vocabulary_kind(data), open_subwords(data)

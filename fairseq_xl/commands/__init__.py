@@ -144,10 +144,7 @@ def description(name: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs a subcommand with `arguments`, by default those of the command line.
-
-    Ends with status `CLOSED` and no message if the reader of its output, such as `head`, has closed it.
-    """
+    """Runs a subcommand; ends with status `CLOSED` if the reader of its output, such as `head`, has closed it."""
     try:
         try:
             _run(sys.argv[1:] if arguments is None else arguments)
@@ -188,7 +185,6 @@ def _run(words: list[str]) -> None:
 
 
 def _help_or_refuse(words: list[str]) -> NoReturn:
-    """Shows the help of ``fairseq-xl`` or ``fairseq-xl score``, or refuses a subcommand that does not exist."""
     group = [] if not words or words[0] in HELP else words[:1]
     commands = [name for name in COMMANDS if name.split()[: len(group)] == group]
     rest = words[len(group) :]

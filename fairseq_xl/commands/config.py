@@ -99,5 +99,4 @@ def _hydra(merged: list[str], configs: list[str]) -> str:
 
 
 def _value(text: str) -> Any:
-    """The value that a YAML file has for an argument."""
     return parse(text, text) if text in CONSTANTS or NUMBER.fullmatch(text) else text

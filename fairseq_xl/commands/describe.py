@@ -31,7 +31,6 @@ def main(options: Options) -> None:
 
 
 def _shown(content: dict[str, Any]) -> str:
-    """A line for each entry; entries of mappings are indented."""
     lines = []
     for name, value in content.items():
         if name == "directions" and value and len(value) > SHOWN:

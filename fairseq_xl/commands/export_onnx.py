@@ -78,13 +78,7 @@ def main(options: Options) -> dict[str, Any]:
 def _report(
     graph: Graph, files: dict[str, Path], ranges: dict[str, int], batches: list[Any], timed: bool
 ) -> dict[str, Any]:
-    """Sizes, differences from torch, agreement with torch on text and times of the files of a graph.
-
-    Args:
-        files: {"onnx" or "int8": its file}.
-        ranges: as in `Graph.example`.
-        batches: of text, for the agreement.
-    """
+    """Sizes of a graph's {"onnx" or "int8": file}, differences from torch, agreement on text in `batches`, times."""
     threads = torch.get_num_threads()
     opened = {name: OnnxGraph(path, threads) for name, path in files.items()}
     sizes = {  # with their large parameters, FILE.data

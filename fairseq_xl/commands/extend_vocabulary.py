@@ -87,7 +87,6 @@ def main(options: Options) -> None:
 
 
 def _check_options(options: Options) -> None:
-    """Raises `UserError` for options that do not go together."""
     if (options.text is None) != (options.pieces is None):
         raise UserError("--text and --pieces belong together: the files to learn from, and the number of new pieces")
     if bool(options.new_data) == bool(options.text or options.langs):
@@ -97,21 +96,18 @@ def _check_options(options: Options) -> None:
 
 
 def _copy(data: Path, folder: Path, names: tuple[str, ...]) -> None:
-    """Copies these files from a data folder, as far as it has them."""
     for name in names:
         if (data / name).exists():
             shutil.copyfile(data / name, folder / name)
 
 
 def _check_subwords(data: Path, dictionary: XLDictionary) -> None:
-    """Raises `UserError` if a data folder has other sub-words than those of its dictionary."""
     *_, listed = FILES[vocabulary_kind(data)]
     if (data / listed).exists():
         check_pieces(open_subwords(data), data / listed, dictionary)
 
 
 def _read_model(data: Path) -> ModelProto:
-    """The SentencePiece model of a data folder; raises `UserError` for sub-words of another kind."""
     kind = vocabulary_kind(data)
     if kind != "sentencepiece":
         raise UserError(f"{data} has a vocabulary of kind {kind}: new pieces are made from those of a {MODEL}")

@@ -100,10 +100,7 @@ def main(options: Options) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _folder(parent: str | None) -> Iterator[Path | None]:
-    """Yields a new folder in `parent`, which it creates if needed, and removes it at the end; None if `parent` is None.
-
-    Raises `UserError` if the folder cannot be created or its disk is full.
-    """
+    """A new folder in `parent`, removed at the end; None if `parent` is None. Raises `UserError` for a full disk."""
     if parent is None:
         yield None
         return
@@ -117,7 +114,6 @@ def _folder(parent: str | None) -> Iterator[Path | None]:
 
 
 def _run(options: Options, folder: Path | None) -> dict[str, Any]:
-    """Writes --output; returns the results that are printed."""
     sides = []
     for text in options.words[-2:]:
         language, _, path = text.partition("=")

@@ -73,7 +73,6 @@ def main(options: Options) -> None:
 
 
 def _shown(record: Any, predictor: Any, options: Options) -> str:
-    """The line of a record; the record of a blank line is None."""
     if options.json:
         return json.dumps(record, ensure_ascii=False)
     if record is None:

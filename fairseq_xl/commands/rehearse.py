@@ -70,7 +70,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _rehearse(configs: list[str], flags: list[str], options: Options) -> None:
-    """Rehearses the configurations of the command line."""
     from fairseq_xl.rehearsal.counting import count
     from fairseq_xl.rehearsal.report import counts_text, markdown
 
@@ -97,7 +96,6 @@ def _rehearse(configs: list[str], flags: list[str], options: Options) -> None:
 
 
 def _entries(configs: list[str], flags: list[str], options: Options) -> list[Any]:
-    """The configurations to rehearse."""
     from fairseq_xl.rehearsal.report import Entry, find_entry, read_list
 
     numbers = {name: getattr(options, name) for name in ("vocabulary", "languages", "examples", "line_tokens")}

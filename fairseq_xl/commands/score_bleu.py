@@ -72,7 +72,6 @@ def main(options: Options) -> dict[str, Any]:
 
 
 def _plain_pair(generated: str, reference: str) -> tuple[list[str], list[str]]:
-    """The lines of two files; raises `UserError` for different numbers of lines, and for empty files."""
     hypotheses, references = read_lines(generated), read_lines(reference)
     if not hypotheses or len(hypotheses) != len(references):
         raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(references)} references in {reference}")

@@ -69,7 +69,6 @@ def main(options: Options) -> dict[str, Any]:
 
 
 def _paths(arguments: list[str], what: str) -> dict[str, str]:
-    """Arguments XX-YY=FILE -> {"XX-YY": FILE}."""
     files = named_values("", arguments, f"XX-YY={what}")
     for pair, path in files.items():
         language_pair(f"{pair}={path}", pair)

@@ -93,7 +93,6 @@ def main(options: Options) -> None:
 
 
 def _write_text(data: Path, texts: list[Path], is_kept: np.ndarray, folder: Path) -> dict[str, dict]:
-    """Writes the binarized text, and the dictionaries beside it; returns the fingerprints of all files."""
     table, fingerprints = np.cumsum(is_kept) - 1, {}
     for text in texts:
         name = text.parent.name

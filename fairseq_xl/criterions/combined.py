@@ -28,10 +28,7 @@ BATCH, PREDICTIONS, SENTENCES = "batch", "predictions", "sentences"
 
 
 class CombinedCriterion(FairseqCriterion):
-    """Combines the terms of a batch's objective, and logs them.
-
-    The task calls `set_objectives` before the first batch.
-    """
+    """Combines and logs the terms of a batch's objective; the task calls `set_objectives` before the first batch."""
 
     size_unit = PREDICTIONS
 
@@ -163,11 +160,7 @@ class XLTranslationCriterionConfig(LabelSmoothingConfig):
 
 @register_criterion("xl_translation", dataclass=XLTranslationCriterionConfig)
 class XLTranslationCriterion(XLGenerationCriterion):
-    """fairseq's label_smoothed_cross_entropy, computed by chunks of predictions (`OutputLayer.losses`).
-
-    The log has the same entries: the loss, the negative log-likelihood without smoothing, and its perplexity; of
-    several directions, the mean.
-    """
+    """fairseq's label_smoothed_cross_entropy by chunks of predictions, with the same entries in the log."""
 
     def __init__(self, task: Any, label_smoothing: float, sentence_avg: bool):
         super().__init__(task, label_smoothing)

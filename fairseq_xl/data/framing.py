@@ -73,10 +73,7 @@ class Framing:
         return np.concatenate(([self.start], ended))
 
     def pair(self, ended_x: Numbers, ended_y: Numbers) -> tuple[Numbers, int]:
-        """Frames two sentences that end in ``</s>``, (n,) and (m,), as one sequence.
-
-        Returns: tokens (n+m+2,) and the length n+1 of the first half.
-        """
+        """Frames sentences (n,) and (m,) that end in ``</s>``: tokens (n+m+2,), length n+1 of the first half."""
         return self.texts([ended_x, ended_y]), len(ended_x) + 1
 
     def texts(self, ended: Sequence[Numbers]) -> Numbers:

@@ -182,10 +182,7 @@ def learn(
 def first_pairs(
     start: str, source: Any, target: Any, settings: SelfLearning, ignore_case: bool = False, min_length: int = 1
 ) -> Sequence[np.ndarray]:
-    """The first dictionary of two `Vectors`.
-
-    Raises `UserError` if `identical` has fewer than two pairs, and warns if most symbols are in both lists.
-    """
+    """`identical` of two `Vectors`; `UserError` for fewer than two pairs. Warns if most symbols are in both lists."""
     if start == "unsupervised":
         return unsupervised(source.rows, target.rows, settings)
     pairs = identical(source.symbols, target.symbols, ignore_case, min_length)

@@ -31,11 +31,7 @@ class Sentences:
 
 
 def train(sentences: Iterable[list[str]], symbols: list[str], options: Any) -> tuple[list[str], np.ndarray]:
-    """Trains embeddings of `symbols`, all pieces of a dictionary, on an iterable of lists of symbols.
-
-    Returns the V pieces that have embeddings, in this order, and the embeddings (V, C). Raises `UserError` without
-    gensim, and if no piece occurs `min_count` times.
-    """
+    """Trains embeddings of `symbols` on lists of symbols; returns V of them, (V, C). `UserError` without any."""
     try:
         from gensim.models import FastText
     except ImportError:

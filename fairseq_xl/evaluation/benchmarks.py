@@ -230,10 +230,8 @@ def mean(values: Any) -> float:
 def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     """Markdown: a row for each task and each group of tasks, with averages, published ones and scores by language.
 
-    Averages over some languages or tasks are marked as partial, and have no published ones beside them.
-
-    Scores by language have their 95 % bootstrap interval over test examples in parentheses; averages have none.
-    Published averages are from the main paper; the score file has all.
+    Scores by language have their 95 % bootstrap interval over test examples; averages over some languages or tasks are
+    marked as partial. Published averages are from the main paper; the score file has all.
     """
     rows = [["task", "metric", "average", "published", "by language (95 % interval)", "signature"]]
     for name, entry in result["tasks"].items():

@@ -159,9 +159,7 @@ def paired(
     tokenize: str = "13a",
     resamples: int = 1000,
 ) -> dict[str, Any]:
-    """sacreBLEU's paired bootstrap (Koehn 2004) of n hypotheses against those of a `baseline`.
-
-    It resamples test lines and does not test the variation over training seeds.
+    """sacreBLEU's paired bootstrap over test lines (Koehn 2004) of n hypotheses against those of a `baseline`.
 
     Returns: {"against": the baseline's BLEU, "difference", "p": two-sided, "signature"}.
     """
@@ -179,12 +177,10 @@ def paired(
 
 
 def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
-    """BLEU of Moses-tokenized text without smoothing, as multi-bleu.perl computes it.
+    """BLEU of Moses-tokenized text without smoothing, as multi-bleu.perl computes it; `UserError` without sacremoses.
 
-    Luo et al. 2020 report it case-insensitive, Lample & Conneau 2019 with case.
-
-    Returns: {"tokenized": case-insensitive, "tokenized_cased": with case}, each {"score", "signature", "tokenizer"}.
-    Raises `UserError` where sacremoses is not installed.
+    Returns: {"tokenized": case-insensitive (Luo et al. 2020), "tokenized_cased": with case (Lample & Conneau 2019)},
+    each {"score", "signature", "tokenizer"}.
     """
     try:
         from sacremoses import MosesTokenizer

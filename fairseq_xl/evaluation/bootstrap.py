@@ -17,10 +17,7 @@ def signature(metric: str) -> str:
 
 
 def accuracy(right: ArrayLike) -> dict[str, Any]:
-    """(n,) bool -> the accuracy in percent and its 95 % bootstrap interval: {"accuracy", "interval"}.
-
-    Drawing n answers with replacement and counting the right ones is drawing from a binomial distribution.
-    """
+    """(n,) bool -> accuracy in percent and its 95 % interval; n draws with replacement are a binomial distribution."""
     right = np.asarray(right)
     n, share = len(right), float(np.mean(right))
     means = np.random.default_rng(SEED).binomial(n, share, RESAMPLES) / n
@@ -29,7 +26,6 @@ def accuracy(right: ArrayLike) -> dict[str, Any]:
 
 
 def _interval(resampled: Any, decimals: int = 2) -> list[float]:
-    """The bounds of the middle 95 % of resampled scores."""
     return [round(float(bound), decimals) for bound in np.percentile(resampled, (2.5, 97.5))]
 
 
@@ -46,11 +42,7 @@ def mean(values: ArrayLike, resamples: int = RESAMPLES, decimals: int = 2) -> di
 def corpus_metrics(
     statistics: ArrayLike, metrics: Mapping[str, Callable[[np.ndarray], np.ndarray]]
 ) -> dict[str, dict[str, Any]]:
-    """Metrics of summed statistics: {name: {"score", its 95 % bootstrap "interval"}}.
-
-    The statistics (n, k) are k numbers of each of n examples, of which a resample draws n. A metric is a function of
-    sums (…, k) -> (…).
-    """
+    """{metric: {"score", 95 % "interval"}} of n examples' statistics (n, k); a metric maps sums (…, k) to (…)."""
     statistics, rng = np.asarray(statistics, dtype=np.float64), np.random.default_rng(SEED)
     n = len(statistics)
     sums = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) @ statistics for _ in range(RESAMPLES)])

@@ -20,10 +20,7 @@ class UnlabeledError(UserError):
 
 
 def read_rows(path: str | Path) -> list[list[str]]:
-    """The lines of a prediction file: (line, label, prediction, probability), four strings each.
-
-    Raises `UserError` unless there is one prediction for each line, with a probability; and for scores of ranking.
-    """
+    """(line, label, prediction, probability) of each line of a prediction file; `UserError` for another form."""
     rows = [line.split("\t") for line in read_lines(path)]
     for line, row in enumerate(rows, start=1):
         if len(row) != 4 or row[0] != str(line) or not all(row) or not 0 <= parse_number(row[3]) <= 1:
@@ -52,10 +49,7 @@ def parse_number(text: str) -> float:
 
 
 def read_predictions(path: str | Path) -> tuple[list[str], list[str]]:
-    """A prediction file -> labels and predictions, two lists in the order of the lines.
-
-    Raises the errors of `read_rows`, `UnlabeledError` if no line has a label, and `UserError` if only some have one.
-    """
+    """Labels and predictions of a file; `UnlabeledError` if no line has a label, `UserError` if only some have one."""
     rows = read_rows(path)
     unlabeled = [row[0] for row in rows if row[1] == UNLABELED]
     if len(unlabeled) == len(rows):

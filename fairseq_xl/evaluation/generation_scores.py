@@ -19,11 +19,7 @@ AVERAGED = ("bleu", "bleu_lower", "rouge_l", "wrong_language")
 
 
 class WordTokenizer:
-    """Splits text into words for ROUGE: runs of letters, digits and their marks, in lower case.
-
-    On ASCII text it equals rouge-score's own tokenizer, which drops all other characters. Text of languages without
-    spaces between words is split by sacreBLEU's tokenizer first.
-    """
+    """Splits text into lower-case words for ROUGE, as rouge-score on ASCII; Chinese and the like as sacreBLEU."""
 
     def __init__(self, language: str):
         self.name = tokenizer_name(language)

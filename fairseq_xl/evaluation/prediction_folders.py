@@ -112,11 +112,7 @@ def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str]
 
 
 def check_predictions(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
-    """Returns the origin of a prediction file; None in a folder without a note.
-
-    Raises `UserError` for a task that is not among `tasks`, unless they are empty, and for a file that its folder's
-    note lacks or gives another SHA-256.
-    """
+    """The origin of a prediction file, None without a note; `UserError` for another task than `tasks`, or SHA-256."""
     note = read_note(path.parent)
     if note is None:
         return None

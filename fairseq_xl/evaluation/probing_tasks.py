@@ -129,11 +129,7 @@ def read_minimal_pairs(paths: Sequence[str]) -> list[MinimalPair]:
 def logistic_regression_accuracy(
     train: np.ndarray, labels: ArrayLike, test: np.ndarray, gold: ArrayLike
 ) -> dict[str, Any]:
-    """Test accuracy of a logistic regression on standardized features, and its 95 % interval.
-
-    Training features (n, C) have the classes `labels` (n,), test features (m, C) have `gold` (m,). Raises `UserError`
-    if the training labels are all the same.
-    """
+    """Accuracy, with interval, of logistic regression on features (n, C), tested on (m, C); `UserError` for 1 class."""
     if len(np.unique(labels)) < 2:
         raise UserError("all training examples have the same label: there is nothing to learn")
     from sklearn import linear_model, pipeline, preprocessing
@@ -151,9 +147,7 @@ def majority(labels: ArrayLike, gold: ArrayLike) -> float:
 def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[float, float]]) -> dict[str, Any]:
     """Accuracy over all scored pairs and by category; pairs that were left out are counted.
 
-    Args:
-        scored: {index of the pair: log-probabilities of the pieces of its two sentences}. A pair is right if that of
-            the grammatical sentence is higher.
+    `scored` is {index of a pair: log-probabilities of its sentences' pieces}, the grammatical one's first.
     """
     right: dict[str, list[bool]] = {pair.category: [] for pair in pairs}
     for index, (grammatical, ungrammatical) in scored.items():

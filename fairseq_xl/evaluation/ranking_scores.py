@@ -79,11 +79,7 @@ def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def score(queries: Iterable[tuple[list[float], list[float]]], path: Path, gain: str = "linear") -> dict[str, Any]:
-    """nDCG in percent with its 95 % interval over queries; `chance` is the nDCG of equal scores.
-
-    A query is its relevances and scores; those of a single text are left out, as in XGLUE's program. `path` is the file
-    of the scores, for errors.
-    """
+    """nDCG in percent, with interval, over queries of two texts or more; `chance` is the nDCG of equal scores."""
     several = [(relevance, scores) for relevance, scores in queries if len(scores) > 1]
     if not several:
         raise UserError(f"{path}: no query has two texts to rank")

@@ -25,11 +25,7 @@ def cosine(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def margin(similarity: np.ndarray, neighbors: int = NEIGHBORS) -> np.ndarray:
-    """Similarities (N, M) -> ratio margin (N, M) of Artetxe & Schwenk (2019, eq. 1 and 2).
-
-    The similarity over the mean of both sentences' mean similarity to their `neighbors` nearest ones: sentences that
-    are near to everything score lower.
-    """
+    """Similarities (N, M) -> ratio margin (N, M) to `neighbors` nearest ones (Artetxe & Schwenk 2019, eq. 1 and 2)."""
 
     def nearest(axis: int) -> np.ndarray:
         count = min(neighbors, similarity.shape[axis])

@@ -59,10 +59,7 @@ def f1(correct: float, predicted: float, gold: float) -> float:
 
 
 def read_rows(path: Any) -> list[list[tuple[str, str, str]]]:
-    """The rows of each sentence of a file: lines ``word TAB tag TAB prediction``, and an empty line after a sentence.
-
-    Raises `UserError` that names file and line for a line of another form, and for a file that was cut.
-    """
+    """The rows ``word TAB tag TAB prediction`` of each sentence of a file; `UserError` for another form."""
     sentences: list[list[tuple[str, str, str]]] = [[]]
     for line_number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
@@ -83,11 +80,7 @@ def read_rows(path: Any) -> list[list[tuple[str, str, str]]]:
 
 
 def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
-    """A prediction file -> tags and predictions of its sentences, without untagged words.
-
-    Sentences without tags are left out, as in validation. Raises the errors of `read_rows`, and `UnlabeledError` for a
-    file without tags.
-    """
+    """Tags and predictions of sentences with tags in a prediction file; `UnlabeledError` if there are none."""
     columns = [tuple(zip(*sentence)) for sentence in read_rows(path) if sentence]
     labeled = [(tags, predicted) for _, *row in columns for tags, predicted in [labeled_words(*row)] if tags]
     if not labeled:
@@ -96,11 +89,7 @@ def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
-    """Scores in percent of the tags of n sentences, with 95 % intervals over sentences.
-
-    Returns: F1, precision and recall of spans, accuracy of words, and, as `majority`, accuracy of always predicting the
-    most frequent tag.
-    """
+    """F1, precision, recall of spans, accuracy of words of n sentences, in percent with intervals; `majority`."""
     rows = []
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         correct = sum(a == b for a, b in zip(predicted_tags, gold_tags, strict=True))

@@ -114,11 +114,7 @@ def check_columns(path: Any, labels: Collection[str], texts: Collection[str], ex
 
 
 def read_examples(path: Any, language: str) -> list[LabeledExample]:
-    """Reads lines ``label TAB text``, with up to three texts.
-
-    Raises `UserError` that names file and line for a missing file, text that is not UTF-8, a wrong number of
-    fields, and an empty label or text.
-    """
+    """Reads lines ``label TAB text``, with up to three texts; raises `UserError` for other lines and empty fields."""
     examples: list[LabeledExample] = []
     for line_number, line in labeled_lines(path, language):
         label, *texts = line.split("\t")
@@ -160,11 +156,7 @@ def read_queries(path: Any, language: str) -> list[Query]:
 
 
 def read_sentences(path: Any, language: str) -> list[TaggedSentence]:
-    """Reads lines ``word TAB tag`` with an empty line after each sentence.
-
-    Raises `UserError` that names file and line for a wrong number of fields, an empty word or tag, and a tag with
-    white space.
-    """
+    """Reads lines ``word TAB tag``, sentences divided by empty lines; `UserError` for lines of another form."""
     sentences: list[TaggedSentence] = []
     rows: list[tuple[str, str, int]] = []
 
@@ -212,11 +204,7 @@ def read_texts(path: Any) -> list[str]:
 
 
 def read_pairs(prefix: str, require_text: bool) -> list[list[str]]:
-    """Reads the lines of PREFIX.src and PREFIX.tgt: two lists of the same length.
-
-    Unless text is required, lines may be empty: an empty source gets an empty output. Raises `UserError` as
-    `read_texts` does, if the numbers of lines differ, and for an empty line if it is not allowed.
-    """
+    """Reads the lines of PREFIX.src and .tgt; `UserError` for other numbers and, if text is required, empty lines."""
     paths = [f"{prefix}.{side}" for side in ("src", "tgt")]
     sides = [read_texts(path) for path in paths]
     if len(sides[0]) != len(sides[1]):

@@ -65,10 +65,7 @@ def curves(path: str | Path, metric: str) -> dict[str, list[tuple[int, float]]]:
 
 
 def draw(logs: Mapping[str, str | Path], output: str | Path, metric: str = "loss") -> None:
-    """Draws `metric` over updates, training thin and validation thick, as a picture at `output`.
-
-    `logs` is {name: path}; a log without the metric is left out, with a warning.
-    """
+    """Draws `metric` over updates from logs {name: path}; logs a warning for a log without the metric."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     import matplotlib
 

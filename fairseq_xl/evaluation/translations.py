@@ -30,11 +30,7 @@ class Statistics(NamedTuple):
 
 
 class LanguageGuess:
-    """Guesses languages of sentences by the frequencies of their pieces.
-
-    Args:
-        counts: {language: how often each symbol occurs in its text, (V,)}; one is added to each.
-    """
+    """Guesses languages by the frequencies of pieces, {language: (V,)}, to each of which one is added."""
 
     def __init__(self, counts: dict[str, np.ndarray]):
         self.languages = list(counts)

@@ -31,12 +31,7 @@ def read_dictionary(path: str) -> list[tuple[str, str]]:
 
 
 def read_similarities(path: str, gold: str) -> tuple[list[tuple[str, str]], list[float]]:
-    """Word pairs and their ratings in the files of SemEval-2017, task 2 (Camacho-Collados et al. 2017).
-
-    Args:
-        path: lines ``word TAB word``, such as subtask2-crosslingual/data/en-de.test.data.txt.
-        gold: a rating on each line, such as subtask2-crosslingual/keys/en-de.test.gold.txt.
-    """
+    """Word pairs ``word TAB word`` and ratings, a line each (Camacho-Collados et al. 2017: SemEval-2017, task 2)."""
     pairs = [tuple(line.split("\t")) for line in read_lines(path)]
     for line_number, pair in enumerate(pairs, start=1):
         if len(pair) != 2:
@@ -59,12 +54,7 @@ def cosines(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def nearest_in_dictionary(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Marks the pairs whose translation has the highest cosine of all n translations: (n,), 1 or 0.
-
-    Args:
-        source, target: embeddings of n words and of their translations, (n, C) each; a word may occur several times. A
-            row of zeros finds nothing.
-    """
+    """Marks the words (n, C) whose translation has the highest cosine of all n: (n,), 1 or 0; zeros find nothing."""
     source, target = (rows.astype(np.float64) for rows in (source, target))
     nonzero = source.any(axis=1)
     source, target = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (source, target))

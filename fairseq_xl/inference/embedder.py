@@ -218,9 +218,7 @@ def retrieve(
 ) -> dict[Choice, dict[str, Any]]:
     """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate_similarity`, with "pairs", their number}}.
 
-    Args:
-        embed: an `Embedder` or `Embedders`.
-        found_to: folder for a file PAIR.tsv (`write_best_matches`) of each pair of languages. For a single choice.
+    With `found_to`, for a single choice, a folder gets a file PAIR.tsv of each pair (`write_best_matches`).
     """
     results: dict[Choice, dict[str, Any]] = {choice: {} for choice in choices}
     for pair, sides in texts.items():

@@ -20,11 +20,7 @@ BATCH_TOKENS = 4096
 
 @torch.no_grad()
 def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """Sums over the text of each language: {language: {nats, tokens, words, sentences}}, and options of its blocks.
-
-    `tokens` is the number of predictions, ends of sentences included. Raises `UserError` for a checkpoint without CLM
-    and for a language without text.
-    """
+    """{language: {nats, tokens, words, sentences}} of text, </s> included; `UserError` without CLM and without text."""
     trained = open_checkpoint(checkpoint, finite=False).identity.get("objectives", "")
     if OBJECTIVE not in trained.split(","):
         raise UserError(f"{checkpoint}: --objectives {OBJECTIVE} is needed; it was trained with {trained or 'none'}")

@@ -81,10 +81,7 @@ class Predictor(ABC):
 
 
 class LabelPredictor(Predictor):
-    """An encoder with a fine-tuned head, as a function from lines of text in a language to predictions.
-
-    `objective` names one of several labelled objectives; raises `UserError` for a wrong name, or if it is missing.
-    """
+    """A fine-tuned encoder as a function of lines of text; `UserError` unless `objective` names one of several."""
 
     def __init__(
         self, model: Any, task: Any, limits: BatchLimits, name: str, language: str, objective: str | None = None
@@ -240,7 +237,6 @@ def _check(options: argparse.Namespace, generation: dict[str, Any], writes: bool
 
 
 def _language(options: argparse.Namespace, task: Any) -> str:
-    """The language of the text: --lang, or the only one of the dictionary."""
     languages: list[str] = task.dictionary.languages
     if not options.lang and len(languages) > 1:
         raise UserError(f"--lang is missing: name the language of the text, one of {', '.join(languages)}")
@@ -248,7 +244,6 @@ def _language(options: argparse.Namespace, task: Any) -> str:
 
 
 def _direction(options: argparse.Namespace, task: Any) -> tuple[str, str]:
-    """Source and target language: from the options, or from the only direction of the training."""
     trained = directions_of(task)
     if options.lang:
         raise UserError(

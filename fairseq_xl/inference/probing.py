@@ -25,11 +25,7 @@ def last_hidden_states(
 
 
 def word_tokens(embedder: Embedder, word: WordInText, language: str) -> tuple[np.ndarray, np.ndarray]:
-    """The framed text of a word, (t,), and the positions of the word's pieces in it.
-
-    A text longer than the model's positions is truncated around the word. Raises `UserError` for a word without a
-    piece.
-    """
+    """A word's framed text (t,), truncated around it, and the positions of its pieces; `UserError` if it has none."""
     ids, characters = embedder.encode.spans(word.text, language)
     begin = word.begin - word.text[: word.begin].endswith(" ")  # a piece may be the space before the word alone
     positions = np.flatnonzero((characters[:, 0] < word.end) & (characters[:, 1] > begin))

@@ -35,11 +35,7 @@ def import_model(
     codes: Path | None = None,
     cased: bool | None = None,
 ) -> None:
-    """Writes a published model, of the file or folder `origin`, as checkpoint.pt with dict.txt and its sub-words.
-
-    The model gets random embeddings for those `languages` of the dictionary that it does not have. `codes` and `cased`
-    are as in `import_subwords`.
-    """
+    """Writes a published model as checkpoint.pt, dict.txt and sub-words; new `languages` get random embeddings."""
     published.write_dictionary(folder / "dict.txt", languages)
     source = origin if origin.is_dir() else origin.parent
     if published.options["framing"] == "mbart" and len(published.languages) == MBART_50:
@@ -78,7 +74,6 @@ def _translation(published: Published, origin: Path, languages: Sequence[str]) -
 
 
 def _options(published: Published, arch: str, depths: dict[str, int]) -> list[str]:
-    """Command-line options of the model and the task. A flag reverses the architecture's default."""
     default, line = MODEL_DATACLASS_REGISTRY[arch](), ["--lr", "0"]  # fairseq asks for a learning rate
     for name, value in (published.options | depths).items():
         option = f"--{name.replace('_', '-')}"

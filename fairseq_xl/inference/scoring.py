@@ -39,10 +39,7 @@ class Filled(NamedTuple):
 
 
 def language_model(embedder: Embedder, masked: bool) -> Any:
-    """The encoder of an embedder with its output layer.
-
-    Raises `UserError` unless it was pre-trained with masked language modeling or, without `masked`, with `clm`.
-    """
+    """An embedder's encoder with its output layer; `UserError` unless trained with MLM or, without `masked`, `clm`."""
     objectives = getattr(embedder.task, "objectives", {})
     kinds = [isinstance(value, MaskedObjective) if masked else name == "clm" for name, value in objectives.items()]
     if not isinstance(embedder.model, XLEncoderModel) or not any(kinds):

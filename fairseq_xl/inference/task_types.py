@@ -17,10 +17,7 @@ def transformers_heads() -> dict[str, str]:
 
 
 def file_reader(name: str) -> LabelledObjective:
-    """The objective of a task type with its default options, without dictionary: to read files, not to encode text.
-
-    Raises `UserError` for an unknown type.
-    """
+    """The objective of a task type with default options, to read files only; `UserError` for an unknown type."""
     kinds: dict[str, Any] = labelled_objectives()
     if name not in kinds:
         raise UserError(f"{name}: there is no such task type, expected one of {', '.join(sorted(kinds))}")

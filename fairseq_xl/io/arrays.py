@@ -91,11 +91,7 @@ def growing_matrix(path: str, columns: int) -> Iterator[Append]:
 
 
 def open_matrix(path: str, kind: Literal["floats", "whole numbers"] = "floats") -> Any:
-    """The matrix (n, C) of an .npy file, as a memory map.
-
-    Raises `UserError` for a missing, damaged or truncated file, for one with bytes after the matrix, and for other
-    content, such as rows without numbers.
-    """
+    """Maps the matrix (n, C) of an .npy file; `UserError` for a damaged file, other content and surplus bytes."""
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:

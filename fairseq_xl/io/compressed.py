@@ -35,11 +35,7 @@ def stored(path: Path | str) -> Path:
 
 
 def text_of(file: io.BufferedReader, kinds: Mapping[bytes, str] = MAGIC) -> BinaryIO:
-    """The text of a file opened for reading bytes, decompressed if its first bytes are a key of `kinds`.
-
-    Reading raises `UserError` for damaged or truncated data, for data that grows beyond `fairseq_xl.io.bounds`, and if
-    the package zstandard is needed and not installed.
-    """
+    """Decompresses a file by its first bytes, `kinds`; `UserError` for damaged data and growth beyond `io.bounds`."""
     start = file.peek(max(map(len, kinds)))
     kind = next((kind for magic, kind in kinds.items() if start.startswith(magic)), None)
     return io.BufferedReader(_Reader(_bounded(_decompressed(file, kind), file.name)), BUFFER) if kind else file

@@ -144,7 +144,6 @@ def section_of(kind: type) -> str | None:
 
 
 def _options_dataclass(section: typing.Any, part: str, path: object) -> typing.Any:
-    """The options dataclass of the class that a section names; `UserError` unless files may name this class."""
     classes, options = BUILT[part]
     name = section.get("_name") if type(section) is dict else None
     model_class = classes.get(name) if isinstance(name, str) else None

@@ -14,10 +14,7 @@ NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"  # a RuntimeError of to
 
 
 def install() -> None:
-    """Makes the interpreter show `message` of an uncaught exception, where there is one; the exit status is 1.
-
-    Standard streams become UTF-8. Commands call this; importing the package does not.
-    """
+    """Makes uncaught exceptions show `message`, and standard streams UTF-8: for commands, importing doesn't call it."""
     use_utf8()
     if getattr(sys.excepthook, "__module__", None) != __name__:
         sys.excepthook = showing_messages(sys.excepthook)

@@ -91,10 +91,7 @@ def sync(path: File) -> None:
 
 
 def room_problem(error: BaseException | None) -> "str | None":
-    """The reason if an error is, or was caused by, a full disk or a limit on file sizes; None for another error.
-
-    torch's writer fails a second time while it closes the file, and hides the first error in the context.
-    """
+    """The reason if a full disk or a limit on file sizes caused an error, also in its context, as in torch's writer."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             return SIZE_LIMIT if error.errno == errno.EFBIG else "no room is left on its disk"
@@ -115,11 +112,7 @@ def write_lines(path: File, lines: Iterable[str]) -> None:
 
 
 def parsed_json(text: str, path: object) -> Any:
-    """The content of JSON text of the file `path`.
-
-    Raises `UserError` for other text, a key that occurs twice in an object, numbers that are not finite, and more than
-    `bounds.MOST_VALUES`.
-    """
+    """The content of JSON text of a file; `UserError` for other text, repeated keys, infinite or too many numbers."""
     if sum(map(text.count, ",:[{")) > bounds.MOST_VALUES:  # an upper bound: text in strings counts as well
         raise UserError(f"{path}: more than {bounds.MOST_VALUES:,} values, which are too many to be read at once")
 
@@ -146,10 +139,7 @@ def parsed_json(text: str, path: object) -> Any:
 
 
 def json_object(path: File) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises `UserError` for a file that is missing, is not JSON, holds anything else, or text that is not Unicode.
-    """
+    """The object in a JSON file; raises `UserError` for a missing or damaged file, and for other content."""
     try:
         text = decoded(read_whole(path), path)
     except OSError as error:
@@ -163,11 +153,7 @@ def json_object(path: File) -> dict[str, Any]:
 
 
 def read_whole(path: File, vocabulary: bool = False) -> bytes:
-    """The content of a file that is not compressed.
-
-    Raises `OSError`, and `UserError` above `bounds.LARGEST_FILE`, and for a `vocabulary`, which has a symbol on a line,
-    of more than `bounds.LARGEST_VOCABULARY` lines.
-    """
+    """The content of a file; raises `OSError`, and `UserError` beyond `bounds.LARGEST_FILE` or LARGEST_VOCABULARY."""
     with open(path, "rb") as file:
         content = file.read(bounds.LARGEST_FILE + 1)
     if len(content) > bounds.LARGEST_FILE:

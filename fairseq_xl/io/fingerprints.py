@@ -85,10 +85,7 @@ def _digest(content: bytes) -> str:
 
 
 class Inputs:
-    """The files of each split of a run, {split: {name: fingerprint}}, and those of its checkpoint.
-
-    Two files are the same if the parts are equal that both fingerprints have.
-    """
+    """A run's files, {split: {name: fingerprint}}, and its checkpoint's: equal if the parts known of both are."""
 
     def __init__(self) -> None:
         self.read: dict[str, dict[str, str]] = {}
@@ -97,10 +94,7 @@ class Inputs:
         self._origin = ""
 
     def resume(self, stored: Any, origin: str) -> None:
-        """Compares the files with those of the checkpoint `origin`, from now on; raises `UserError` for a changed one.
-
-        `stored` is `read` of the run that wrote the checkpoint.
-        """
+        """Compares files with `read` of the checkpoint `origin`, from now on; `UserError` for a changed one."""
         for files in stored.values() if isinstance(stored, dict) else [None]:
             values = files.values() if isinstance(files, dict) else [None]
             if not all(isinstance(value, str) and len(value.split()) == 3 for value in values):

@@ -48,10 +48,7 @@ def read_buffers(path: str | None, size: int | None = None) -> Iterator[list[str
 
 
 def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
-    """Yields buffers of lines of the file `input`, ``-`` for standard input, in fairseq-interactive.
-
-    Tabs separate text and constraints.
-    """
+    """Yields buffers of lines, text and constraints between tabs, of `input` in fairseq-interactive; - is stdin."""
     for lines in read_buffers(None if input == "-" else input, buffer_size):
         yield ["\t".join(map(text_of_line, line.split("\t"))) for line in lines]
 

@@ -83,10 +83,7 @@ def check_literals(options: dict[str, Any]) -> None:
 
 
 def literal_type(convert: Any) -> Any:
-    """Restricts an argument type that evaluates text as Python, such as fairseq's `eval_str_list`, to literals.
-
-    Other types are returned as they are.
-    """
+    """Restricts an argument type that evaluates Python to literals; other types are returned as they are."""
     names = {getattr(convert, "__name__", ""), *getattr(getattr(convert, "__code__", None), "co_names", ())}
     if not names & {"eval", "eval_bool", "eval_str_dict", "eval_str_list"}:
         return convert

@@ -10,10 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 def import_modules(package: str, path: Iterable[str], what: str) -> None:
-    """Imports the modules of a package, in its `path`, and those that entry points of the group `package` name.
-
-    `what` they are stands in the warning about an installed module that fails.
-    """
+    """Imports a package's modules and entry points of the group `package`; `what` names them in the warning."""
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")
     for entry in entry_points(group=package):

@@ -25,10 +25,7 @@ def broadcast(data: Any, source: int, group: Any, device: torch.device | None = 
 
 
 def all_gather_list(data: Any, group: Any = None, max_size: int | None = None) -> list[Any]:
-    """Gathers data of all ranks, in the order of ranks; tensors come back on the CPU.
-
-    It replaces fairseq's function, which sends pickles. `max_size` has no effect.
-    """
+    """Gathers data of all ranks in order, tensors on the CPU, for fairseq's function, which sends pickles."""
     if group is None:
         group = distributed_utils.get_global_group()
     message = io.BytesIO()
@@ -47,10 +44,7 @@ def all_gather_list(data: Any, group: Any = None, max_size: int | None = None) -
 
 
 def any_rank(flags: list[bool]) -> list[bool]:
-    """Whether each of `flags` is true on any rank. All ranks must call it together; a process alone gets its own flags.
-
-    The flags stay on the host, so that no rank waits for its device.
-    """
+    """Whether each flag is true on any rank, for all ranks at once; on the host, so that none waits for its device."""
     if distributed_utils.get_data_parallel_world_size() == 1:
         return flags
     reduced = np.array(flags, dtype=np.uint8)

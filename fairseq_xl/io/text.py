@@ -90,10 +90,7 @@ def _invisible_codes() -> Any:
 
 
 def decoded(content: bytes, name: object, first: int = 1) -> str:
-    """Bytes of a file as text, from line `first` on, without a byte-order mark at the beginning of the file.
-
-    Raises `UserError` that names file and line for bytes that are not UTF-8.
-    """
+    """The text of a file's bytes from line `first` on, without byte-order mark; `UserError` if it is not UTF-8."""
     try:
         return content.decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -102,10 +99,7 @@ def decoded(content: bytes, name: object, first: int = 1) -> str:
 
 
 def lines_in(content: bytes, name: object, first: int = 1) -> list[str]:
-    """The raw lines of a file of text, from line `first` on, without their ends and without byte-order marks.
-
-    Raises `UserError` as `decoded`.
-    """
+    """The raw lines of a file from line `first` on, without ends and byte-order marks; `UserError` as `decoded`."""
     text = without_marks(decoded(content, name, first).removesuffix("\n"))
     return [line.removesuffix("\r") for line in text.split("\n")] if content else []
 

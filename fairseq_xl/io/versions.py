@@ -10,10 +10,7 @@ PACKAGES = ("fairseq", "torch", "numpy", "sentencepiece", "sacrebleu", "sacremos
 
 
 def version(package: str) -> "str | None":
-    """The version of a package, under its name or as PACKAGE-fixed; None if it is not installed.
-
-    That of fairseq_xl is known without an installation too.
-    """
+    """The version of a package, also as PACKAGE-fixed; None if it is not installed. fairseq_xl need not be."""
     if package == "fairseq_xl":
         return fairseq_xl.__version__
     for name in (package, f"{package}-fixed"):

@@ -207,7 +207,6 @@ def mine(
 def _nearest_on_disk(
     source: Vectors, target: Vectors, neighbors: int, folder: Path, block: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `nearest_approximately`, with an index in a new folder in `folder` that is removed at the end."""
     # NFS cannot remove the folder, since files of the result are still mapped
     with tempfile.TemporaryDirectory(prefix="index-", dir=folder, ignore_cleanup_errors=True) as name:
         return nearest_approximately(source, target, neighbors, Path(name), block)
@@ -222,11 +221,9 @@ def _means(cosines: np.ndarray, folder: Path | None) -> np.ndarray:
 
 
 def _best(neighbors: tuple[np.ndarray, np.ndarray], means: Sequence[np.ndarray], folder: Path | None) -> np.ndarray:
-    """The best candidate (n,) of each sentence of one side by margin, as `BEST_DTYPE`.
+    """The best candidate (n,) of each sentence by margin, as `BEST_DTYPE`.
 
-    Args:
-        neighbors: their cosines (n, k) and indices (n, k).
-        means: the mean cosines of this side, (n,), and of the other side, (m,).
+    From cosines and indices (n, k) of its neighbors, mean cosines (n,) of this side and (m,) of the other.
     """
     (cosines, indices), (own_means, other_means), best = neighbors, means, GrowingArray(folder, BEST_DTYPE)
     for rows in slices(len(cosines)):
@@ -241,10 +238,7 @@ def _best(neighbors: tuple[np.ndarray, np.ndarray], means: Sequence[np.ndarray],
 
 
 def _candidates(best_targets: np.ndarray, best_sources: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields blocks of `CANDIDATE_DTYPE` from the best candidates of both sides.
-
-    A pair that is best in both directions is yielded once, with the target side's margin.
-    """
+    """Yields blocks of `CANDIDATE_DTYPE`, each pair once; a pair best in both directions has the target's margin."""
     for best, names in ((best_targets, ("source", "target")), (best_sources, ("target", "source"))):
         for rows in slices(len(best)):
             indices, matches = np.arange(rows.start, rows.stop), best["index"][rows]

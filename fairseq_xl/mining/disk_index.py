@@ -98,10 +98,7 @@ def search_parameters(index: Any, probes: int, selector: Any = None) -> Any:
 
 
 def search(index: Any, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inner products (b, k) in descending order and ids (b, k) of the best vectors for queries (b, C).
-
-    A query visits more cells until it has `count` vectors; the index must have as many.
-    """
+    """Best inner products (b, k) and ids (b, k) for queries (b, C); visits cells until it has `count` vectors."""
     values, indices = index.search(queries, count, params=search_parameters(index, PROBES))
     probes = PROBES
     while probes < index.nlist and len(rows := np.flatnonzero(indices[:, -1] < 0)):
@@ -137,10 +134,7 @@ def _parts(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, c
 
 
 def _merge(folder: Path, parts: list[Path], path: Path) -> None:
-    """Merges the parts, which are mapped into memory, to the index, and removes them.
-
-    Runs in another process: FAISS prints while it merges, and standard output has the results of the command.
-    """
+    """Merges the parts to the index and removes them; in another process, since FAISS prints to standard output."""
     lists, merged = folder / "vectors", Path(f"{path}.tmp")
     lists.unlink(missing_ok=True)
     names = [str(name.resolve()) for name in (folder / "empty", lists, merged, *parts)]

@@ -56,10 +56,7 @@ BLOCK_ROWS = 1 << 20  # rows of a mapped file in memory at a time
 
 
 class SentenceVectors:
-    """The deep averaging network of a checkpoint, as a function from sentences to sentence embeddings.
-
-    The data folder has the network's dictionary; `pairs` are joined by commas, by default those of its training.
-    """
+    """A deep averaging network as a function from sentences to embeddings; `pairs`: default those of its training."""
 
     def __init__(self, checkpoint: str, data: str, pairs: str | None = None):
         model, self.task = load_model(checkpoint, data, **({"pairs": pairs} if pairs else {}))

@@ -74,12 +74,7 @@ class BeamCaches:
         return self.mask[:, : self.length * self.beam].unflatten(0, (-1, self.beam))[:, None]
 
     def select(self, hypotheses: Tensor, sentences: Tensor | None = None) -> None:
-        """Selects the hypotheses that the search continues.
-
-        Args:
-            hypotheses: (B' * K,) rows among the B * K hypotheses, K of the same sentence at a time
-            sentences: (B',) rows among the B sentences, to which `hypotheses` belong; None: all
-        """
+        """Continues with the rows `hypotheses` (B' * K,) of B * K, of the rows `sentences` (B',) of B; None: of all."""
         if self.mask is not None:
             filled = self.length * self.beam
             selected = self.mask[:, :filled].index_select(0, hypotheses)

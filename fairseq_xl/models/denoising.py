@@ -46,9 +46,6 @@ class XLDenoisingModel(XLEncoderDecoderModel):
 
 
 class XLBackTranslationModel(XLDenoisingModel):
-    """`XLDenoisingModel` whose encoder and decoder share the token embeddings only with --share-embeddings.
-
-    Lample & Conneau 2019, section 4.2. Names in the state dict as in `XLEncoderDecoderModel`, and `heads.NAME.*`.
-    """
+    """`XLDenoisingModel` (Lample & Conneau 2019, section 4.2); stacks share tokens only with --share-embeddings."""
 
     description = "an encoder-decoder: --arch xl_unmt_tiny and the like"

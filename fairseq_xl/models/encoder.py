@@ -17,11 +17,7 @@ from fairseq_xl.modules.stack import Stack
 
 
 class Encoder(nn.Module):
-    """Embeddings and a stack of layers; the token embeddings are parameters of the encoder.
-
-    `num_languages` are the rows of the language embeddings, where the model has them. With `cross_attention` the layers
-    have it, for `forward` with a memory.
-    """
+    """Embeddings and layers, with `num_languages` language embeddings and optional `cross_attention` to a memory."""
 
     def __init__(
         self,
@@ -137,10 +133,7 @@ class XLEncoderModel(BaseFairseqModel):
         return self.encoder(tokens, positions=positions, **inputs)
 
     def forward(self, compute: Callable, batch: Any) -> Any:
-        """Returns `compute(self, batch)`, where `compute` is a loss or class scores.
-
-        It runs inside `forward`, so that wrappers for distributed training see the parameters that it uses.
-        """
+        """Returns `compute(self, batch)`, so that wrappers for distributed training see the parameters that it uses."""
         with self.encoder.token_embeddings.one_gradient():
             return compute(self, batch)
 

@@ -325,10 +325,7 @@ class XLEncoderDecoderModel(BaseFairseqModel):
             return compute(self, batch)
 
     def teacher_forced(self, batch: Any) -> List[Tensor]:
-        """Hidden states of the decoder given ``prev_output_tokens``: a list of (B, T, C), here of one stream.
-
-        The i-th stream, from 0 on, predicts ``target[:, t + i]`` at position t.
-        """
+        """Hidden states (B, T, C) of each stream for ``prev_output_tokens``; stream i predicts ``target[:, t + i]``."""
         encoder_out = self.encoder.encode(
             batch["tokens"], batch["languages"], batch["padding_mask"], batch.get("packing")
         )

@@ -68,11 +68,7 @@ class XLSequenceGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> Hypotheses:
-        """The hypotheses of each sentence, the best one first; see `SequenceGenerator.generate`.
-
-        Raises:
-            UserError: --min-len above the maximum length; --constraints without constraints, or with too long ones
-        """
+        """The hypotheses of each sentence, best first; `UserError` for --min-len or --constraints that don't fit."""
         if constraints is not None and not self.search.supports_constraints:
             raise NotImplementedError("this search strategy does not support constraints")
         if constraints is None and self.search.supports_constraints:

@@ -41,11 +41,7 @@ class NgramDecoder(Decoder):
     def new_features(
         self, tokens: Tensor, languages: Optional[Tensor], first_position: int, packings: Any = None, **inputs: Any
     ) -> Tensor:
-        """(B, T) -> hidden states (B, T, C) of the first predicting stream, which predict the next token.
-
-        Arguments as in `Decoder.new_features`; the caches hold keys and values of the main stream. Streams are not
-        packed.
-        """
+        """(B, T) -> hidden states (B, T, C) of the first predicting stream; the caches are the main stream's."""
         return self._streams(tokens, languages, first_position, predicting=1, **inputs)[:, 1]
 
     def next_features(self, tokens: Tensor, caches: BeamCaches) -> Tensor:

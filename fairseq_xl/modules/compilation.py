@@ -26,10 +26,7 @@ def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
 
 
 def mark_sizes(*inputs: Any) -> None:
-    """Marks the sizes of tensors, also in tuples and attributes, that change from batch to batch for torch.compile.
-
-    Those are all but the last one of floating-point tensors, the channels.
-    """
+    """Marks sizes that change from batch to batch: all but channels, the last of floating-point tensors."""
     for value in inputs:
         if isinstance(value, torch.Tensor):
             sizes = value.dim() - 1 if value.is_floating_point() else value.dim()

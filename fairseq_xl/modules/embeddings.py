@@ -115,12 +115,7 @@ def _sum_rows(tokens: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class PositionEmbeddings(nn.Embedding):
-    """Learned position embeddings (rows, C); `init_weights` initializes them.
-
-    Args:
-        cfg: a `BackboneConfig`; `position_offset` unused rows precede position 0 (XLM-R's files have 2)
-        extra_positions: positions after `cfg.max_positions`
-    """
+    """Learned positions (rows, C): `cfg.position_offset` unused ones first (XLM-R: 2), `extra_positions` last."""
 
     def __init__(self, cfg: Any, extra_positions: int):
         super().__init__(cfg.position_offset + cfg.max_positions + extra_positions, cfg.embed_dim)
@@ -210,10 +205,7 @@ class Embeddings(nn.Module):
         return self.dropout(self.norm(hidden))
 
     def add_positions(self, inputs_embeds: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
-        """Token embeddings (B, T, C), position embeddings (B, T, C), (T, C) or (C,), segments (B, T) -> sum (B, T, C).
-
-        Without `segments` all tokens are in the first segment.
-        """
+        """Tokens (B, T, C), positions (…, C), segments (B, T), None: all first -> their sum (B, T, C)."""
         if self.segments is None:
             return inputs_embeds + positions
         return inputs_embeds + self.embed_segments(segments) + positions
@@ -245,9 +237,8 @@ def init_weights(module: nn.Module, std: float) -> None:
 def sinusoids(positions: int, channels: int, max_wavelength: float) -> Tensor:
     """Sines, then cosines, of the positions (Vaswani et al. 2017, section 3.5): (positions, C).
 
-    Args:
-        max_wavelength: the longest wavelength, in positions. Wavelengths are a geometric series that begins at 2π.
-            Vaswani et al. use up to 20000π, at which most channels are nearly constant over a short input.
+    Wavelengths are a geometric series from 2π to `max_wavelength`; with the paper's 20000π most channels are nearly
+    constant over a short input.
     """
     half = (channels + 1) // 2
     wavelengths = torch.logspace(math.log2(2 * math.pi), math.log2(max_wavelength), half, base=2)

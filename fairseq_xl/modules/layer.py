@@ -36,12 +36,7 @@ class Layer(nn.Module):
     """
 
     def __init__(self, cfg: Any, cross_attention: bool, self_attention: Callable[..., SelfAttention] = SelfAttention):
-        """
-        Args:
-            cfg: a `BackboneConfig`
-            cross_attention: whether to have cross-attention
-            self_attention: class of the self-attention, or a function of channels, heads and dropout that makes it
-        """
+        """`self_attention` is its class, or a function of channels, heads and dropout that makes it."""
         super().__init__()
         self.pre_norm = str(cfg.layer_norm) == "pre"
         self.self_attention = self_attention(cfg.embed_dim, cfg.heads, cfg.attention_dropout)

@@ -85,10 +85,7 @@ def _run_layer(layer: Callable[..., Tensor], hidden: Tensor, inputs: dict[str, A
 
 
 def set_up_stacks(model: Any, cfg: Any, on_gpu: bool) -> None:
-    """Sets --compile and --checkpoint-activations for the stacks of layers of a model.
-
-    Raises `UserError` for a model without stacks and, with --compile, without a compiler.
-    """
+    """Sets --compile and --checkpoint-activations; `UserError` for a model without stacks, and without a compiler."""
     if not (cfg.compile or cfg.checkpoint_activations):
         return
     stacks = [module for module in model.modules() if isinstance(module, Stack)]

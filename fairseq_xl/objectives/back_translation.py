@@ -34,10 +34,7 @@ class BackTranslationConfig(ObjectiveConfig):
 
 @Objective.register
 class BackTranslation(SequenceObjective):
-    """Translates a sentence greedily, without gradient, and predicts it from its translation.
-
-    With more than two languages, the language of each translation is drawn uniformly.
-    """
+    """Predicts a sentence from its greedy translation, made without gradient, into a language drawn uniformly."""
 
     Config = BackTranslationConfig
     name = "back_translation"
@@ -59,10 +56,7 @@ class BackTranslation(SequenceObjective):
         return InputLength(text=self.cfg.length - 1, symbols=1, positions=self.cfg.length)
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
-        """Sentences as source and target: tokens (B, T+1), decoder input and target (B, T), languages (B, 1).
-
-        ``other_languages`` (B, 1) are the ids of the languages of their translations.
-        """
+        """Sentences as source and target, languages (B, 1), and ``other_languages`` of their translations (B, 1)."""
         sentences = [sentence for (sentence,) in self.texts(batch_spec, corpus)]
         tokens = pad_rows([self.framing.sentence(sentence) for sentence in sentences], self.dictionary.pad())
         target = torch.from_numpy(pad_rows(sentences, self.dictionary.pad()))

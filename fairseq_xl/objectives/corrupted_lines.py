@@ -31,12 +31,7 @@ LINES_PER_BATCH = 64  # lines that are corrupted at a time
 
 
 class Lines(Texts):
-    """Encoded lines of one language as the `Texts` of an objective; the index of an example is that of its line.
-
-    Args:
-        rows: token arrays that end in ``</s>``.
-        language: code of their language.
-    """
+    """Encoded lines of a language that end in ``</s>`` as the `Texts` of an objective, by their indices."""
 
     def __init__(self, rows: Sequence[Numbers], language: str):
         self.rows, self.language, self.codes = rows, language, (language,)
@@ -126,10 +121,7 @@ def write_corrupted(prefix: Path, folder: DataFolder, corpus: TextPairs, texts: 
 
 
 def fill_masks(source: ArrayLike, positions: Numbers, predicted: Numbers) -> Numbers:
-    """Puts predicted tokens (n,) in the masked positions (k,) of a corrupted line (S,), in order.
-
-    Surplus tokens and surplus positions are removed.
-    """
+    """Puts predicted tokens (n,) in order in the masked positions (k,) of a line (S,); surplus ones are removed."""
     line, count = np.array(source), min(len(positions), len(predicted))
     line[positions[:count]] = predicted[:count]
     return np.delete(line, positions[count:])
@@ -138,10 +130,7 @@ def fill_masks(source: ArrayLike, positions: Numbers, predicted: Numbers) -> Num
 def fill_sources(
     hypotheses: list[list[dict[str, Any]]], sample: dict[str, Any], pad: int
 ) -> list[list[dict[str, Any]]]:
-    """Turns hypotheses of the masked spans of a sample's sources into those of whole lines, with the spans' scores.
-
-    Hypotheses of a sample without masked spans are returned as they are.
-    """
+    """Turns hypotheses of masked spans, if a sample has any, into hypotheses of whole lines with the same scores."""
     positions = sample.get("positions")
     if positions is None or positions[0] is None:
         return hypotheses

@@ -34,10 +34,7 @@ class CrossLingualMLM(MaskedObjective):
             )
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
-        """Tokens and languages (B, T), predicted positions and targets (N,).
-
-        An input is ``<s>`` and sentences that end in ``</s>``.
-        """
+        """Tokens ``<s> x </s> y </s>…`` and languages (B, T), predicted positions and targets (N,)."""
         rows, languages = [], []
         for sentences, codes in zip(self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)):
             ids = [self.dictionary.language_id(code) for code in codes]

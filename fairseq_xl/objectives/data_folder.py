@@ -73,11 +73,9 @@ class DataFolder:
             self.inputs.add(split, name_of_file(self.data, path), path, binarized_fingerprint(path, entry))
 
     def names(self, kind: type[Corpus], split: str | None, owner: str = "", left_out: str | None = None) -> list[str]:
-        """The languages or pairs with text of the corpus class `kind` in a split; None: in any split.
+        """The languages or pairs with text of the corpus class `kind` in a split, None: in any, without `left_out`.
 
-        Args:
-            owner: name of the objective, for messages.
-            left_out: its `leave_out`; raises `UserError` if it names one without text.
+        Raises `UserError` if this option of the objective `owner` names one without text.
         """
         excluded = names_of(f"{owner}.leave_out", left_out) if left_out else []
         listed = (self.languages, self._languages) if kind.num_languages == 1 else (self.pairs, self._pairs)

@@ -101,10 +101,7 @@ class Generation(FilesObjective, SourceTargetObjective):
         return [stored(f"{prefix}.{side}") for prefix in prefixes for side in ("src", "tgt")]
 
     def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
-        """Reads the files of training and of other splits, and warns of text in another language.
-
-        Test files may be missing.
-        """
+        """Reads files of training and, if there, of other splits, and warns of text in another language."""
         languages_of_files = {}
         for split in dict.fromkeys((*["train"] * self.reads_training_files, *splits, "test")):
             for language in self.languages_of(split):

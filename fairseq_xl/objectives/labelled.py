@@ -71,10 +71,7 @@ class FirstTokenConfig(LabelledConfig):
 
 
 class LabelledObjective(FilesObjective, ABC):
-    """Reads labelled examples, computes the loss, predictions and metrics; the task and criterion are `xl_{name}`.
-
-    Args: as of `Objective`.
-    """
+    """Reads labelled examples, computes loss, predictions and metrics; the task and criterion are `xl_{name}`."""
 
     Config: type[LabelledConfig] = LabelledConfig
     corpus_class = LabelledExamples
@@ -178,10 +175,7 @@ class LabelledObjective(FilesObjective, ABC):
 
     @abstractmethod
     def outputs(self, model: Any, batch: Batch) -> Tensor:
-        """Runs the model; returns the head's outputs, such as (B, classes), (N, tags) or (B, T, 2).
-
-        Called inside `model.forward`.
-        """
+        """The head's outputs, such as (B, classes), (N, tags) or (B, T, 2); called inside `model.forward`."""
 
     @abstractmethod
     def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
@@ -223,10 +217,7 @@ class LabelledObjective(FilesObjective, ABC):
         return "".join(self.format_prediction(example, prediction) for example, prediction in rows)
 
     def read_predictions(self, path: Any, language: str) -> Iterable[tuple[Any, Any]]:
-        """The examples and predictions of such a file, as far as `count` needs them, for `fairseq-xl score labelled`.
-
-        Raises `UserError` for a file of another form, and for an objective that does not read them.
-        """
+        """Examples and predictions of such a file, for `fairseq-xl score labelled`; `UserError` for another form."""
         raise UserError(f"{type(self).name}: its files of predictions are not read, it has no `read_predictions`")
 
     # --- unlabeled text ----------------------------------------------------------------------------------------

@@ -17,11 +17,7 @@ def sums_by_objective(named_sums: Mapping[str, tuple[float, ...]]) -> dict[str, 
 
 
 def ppl_terms(objectives: Mapping[str, Objective], logged: Collection[tuple[str, str]]) -> dict[str, Sequence[str]]:
-    """{objective: terms} whose perplexities `ppl` averages: of language modeling or, without any, all logged ones.
-
-    Args:
-        logged: (objective, term) of all logged sums.
-    """
+    """{objective: terms} whose perplexities `ppl` averages: of language modeling, else all `logged` ones."""
     terms = {name: [term for term in item.terms if (name, term) in logged] for name, item in objectives.items()}
     modeling = {
         name: [term for term in names if term in objectives[name].language_modeling] for name, names in terms.items()

@@ -89,10 +89,7 @@ def _name_error(name: str, kind: str) -> Optional[str]:
 
 
 def settings_as_text(options: Any) -> Optional[str]:
-    """Converts options from YAML, ``{"mlm": {"mask_prob": 0.2}}``, to text, ``mlm.mask_prob=0.2``.
-
-    Text and None are returned as they are.
-    """
+    """``{"mlm": {"mask_prob": 0.2}}`` of YAML -> ``mlm.mask_prob=0.2``; text and None are returned as they are."""
     if options is None or isinstance(options, str):
         return options
     if not isinstance(options, Mapping) or not all(isinstance(settings, Mapping) for settings in options.values()):
@@ -131,7 +128,6 @@ def _suggestion(word: str, words: Iterable[str], listed: Iterable[str]) -> str:
 
 
 def _type_description(kind: Any) -> str:
-    """The values of a type, for messages."""
     if isinstance(kind, EnumMeta):
         return f"one of {', '.join(map(str, kind))}"
     return next((TYPES[type_] for type_ in (kind, *get_args(kind)) if type_ in TYPES), str(kind))

@@ -150,10 +150,7 @@ class QuestionAnswering(LabelledObjective):
         return [example for example, _ in pairs], [windows for _, windows in pairs]
 
     def targets(self, inputs: list[Input]) -> dict[str, Any]:
-        """{"start": (B,), "end": (B,), "context": (B, T) bool}.
-
-        `context` is True at tokens of the context and at <s>, which stands for no answer.
-        """
+        """ "start" and "end" (B,), and "context" (B, T) bool: its tokens, and <s>, which stands for no answer."""
         start, end = zip(*(window.target["span"] for window in inputs))
         context = np.zeros((len(inputs), max(len(window.tokens) for window in inputs)), dtype=bool)
         context[:, 0] = True
@@ -228,11 +225,7 @@ class QuestionAnswering(LabelledObjective):
 
 
 def answer_tokens(answer: tuple[str, int], characters: np.ndarray) -> tuple[int, int] | None:
-    """First and last token that overlap an answer (text, first character); None if no token does.
-
-    Args:
-        characters: first character of each token and the one after its last (t, 2).
-    """
+    """First and last token that overlap an answer (text, first character) in `characters` (t, 2); None without one."""
     text, start = answer
     begins, ends = characters[:, 0], characters[:, 1]
     (inside,) = np.nonzero((begins < start + len(text)) & (ends > start) & (ends > begins))
@@ -242,10 +235,7 @@ def answer_tokens(answer: tuple[str, int], characters: np.ndarray) -> tuple[int,
 def best_span(logits: np.ndarray, window: Input, longest: int) -> tuple[int, int, float]:
     """The best answer in a window: (start character, end character, sum of its two logits).
 
-    Args:
-        logits: (T, 2) of its start and end token.
-        window: the `Input`. An answer may only start at tokens for which this window has the most context.
-        longest: maximum number of tokens.
+    Starts and ends have logits (T, 2). It has at most `longest` tokens, from one of which it has most context.
     """
     characters, offset = window.target["characters"], window.target["offset"]
     starts, ends = logits[offset : offset + len(characters)].T

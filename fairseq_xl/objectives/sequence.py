@@ -170,9 +170,8 @@ def sequence_terms(model: Any, batch: Dict[str, Any]) -> List[Term]:
 def decoder_target(target: torch.Tensor, pad: int) -> Batch:
     """Entries of a batch whose decoder predicts `target` (B, T), padded on the right.
 
-    Returns: ``target``; ``predicted_positions`` (N,), the positions of its tokens in the flattened target, in
-    time-major order; ``target_lengths`` (B,), an array that stays on the host, so that no loss waits for a GPU to know
-    N.
+    Returns: ``target``; ``predicted_positions`` (N,) of its tokens in the flattened target, in time-major order;
+    ``target_lengths`` (B,), an array on the host, so that no loss waits for a GPU to know N.
     """
     is_token = target.numpy() != pad
     steps, rows = np.nonzero(is_token.T)

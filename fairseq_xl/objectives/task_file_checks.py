@@ -43,10 +43,7 @@ class TaskFile:
 
 
 def count(split: str, path: Any, examples: Sequence[Any], objective: Any) -> TaskFile:
-    """Counts the examples of a file of a `LabelledObjective`.
-
-    Raises `UserError` for training text without a label, and for a file in which only some examples have labels.
-    """
+    """Counts a file's examples; `UserError` for training text without a label, and for labels in a part of a file."""
     file, texts = TaskFile(split, examples[0].language, str(path)), LineSample()
     for example in examples:
         if objective.is_labeled(example):

@@ -58,10 +58,7 @@ class FilesObjective(Objective):
     def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
         """{suffix of a file: its lines} of `count` examples, of which `fairseq-xl rehearse` counts a batch.
 
-        Args:
-            text: function that returns a text of so many random words.
-            length: maximum number of words of a text.
-            candidates: maximum number of texts of a query.
+        `text` makes a text of so many random words, `length` at most; a query has at most `candidates` texts.
         """
         raise UserError(f"--task xl_{cls.name} cannot be rehearsed: the objective {cls.name} has no `random_files`")
 
@@ -87,12 +84,7 @@ class FilesObjective(Objective):
         return dict.fromkeys(names, self.cfg.examples_per_epoch / size)
 
     def path(self, split: str, language: str, suffix: str, description: str) -> Path:
-        """The file of a split in the first folder that has it; otherwise its path in the first folder.
-
-        Args:
-            suffix: the end of its name, after the language.
-            description: the names of all files, for the error without a folder.
-        """
+        """The file of a split in the first folder that has it, else in the first; `description` is for errors."""
         if not self.cfg.task_files:
             raise UserError(f"{self.option('task_files')}: name a folder of {description}")
         return file_in(self.cfg.task_files.split(os.pathsep), f"{split}.{language}{suffix}")

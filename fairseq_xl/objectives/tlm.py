@@ -21,10 +21,7 @@ class TLM(MaskedObjective):
     corpus_class = SentencePairs
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
-        """Tokens, positions and languages (B, T), predicted positions and targets (N,).
-
-        Either sentence comes first with probability 1/2.
-        """
+        """Tokens, positions, languages (B, T), sentences in random order; predicted positions and targets (N,)."""
         orders = (batch_spec.keys & np.uint64(1)).astype(int)
         pairs, codes = self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)
         rows, positions, languages = self.joined(pairs, codes, orders)

@@ -125,10 +125,7 @@ class Translation(TranslationObjective):
 
 
 class DirectedTranslation(TranslationObjective):
-    """Translation in the option's `directions`, which batches mix, also of back-translated text.
-
-    `length` counts the ``<s>`` of a source.
-    """
+    """Translation in the option's `directions`, also of back-translated text; `length` counts a source's ``<s>``."""
 
     #: the only direction of splits other than train and valid; None: all
     test_direction: Optional[str] = None
@@ -153,13 +150,7 @@ class DirectedTranslation(TranslationObjective):
         return self.directions
 
     def check_directions(self, trained: list[str], path: str) -> None:
-        """Warns of `directions` for which a model was not trained: zero-shot translation.
-
-        Args:
-            trained: the directions for which the model, the file `path`, was trained.
-
-        Raises `UserError` as `check_direction` does.
-        """
+        """Warns of `directions` among which the model `path` was not `trained`; `UserError` as `check_direction`."""
         for name in dict.fromkeys(filter(None, (self.test_direction, *self.directions))):
             source, target = name.split("-")
             if not check_direction(trained, source, target, path):
@@ -241,10 +232,7 @@ class DirectedTranslation(TranslationObjective):
         return pairs
 
     def _back_translated(self, folder: DataFolder, source: str, target: str) -> DirectedPairs:
-        """The back-translated pairs of a direction.
-
-        Raises `UserError` if there are none, or if they are not complete or have the ids of another dictionary.
-        """
+        """The back-translated pairs of a direction; `UserError` for missing, incomplete or foreign ones."""
         option, prefix = self.option("back_translated"), back_translated_prefix(folder.folder, source, target)
         command = f"`fairseq-xl back-translate CHECKPOINT {folder.folder} -s {source} -t {target}`"
         if not is_begun(f"{prefix}.{source}"):

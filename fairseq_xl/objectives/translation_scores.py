@@ -83,12 +83,9 @@ class TranslationScorer:
         translations: Tensor,
         compared: Optional[tuple[Tensor, Tensor, Sequence[str]]] = None,
     ) -> dict[str, Statistics]:
-        """Counts a batch: {direction: its `Statistics`}.
+        """{direction: `Statistics`} of B sentences, (B, S), with their translations (B, T) and language pairs.
 
-        Args:
-            pairs: source and target language of each of the B sentences.
-            sources, translations: (B, S) and (B, T) tokens.
-            compared: hypotheses (B, U), references (B, R) and the B languages of both, for BLEU; None: without BLEU.
+        `compared` are hypotheses (B, U), references (B, R) and the B languages of both, for BLEU; None: without BLEU.
         """
         source_pieces, pieces = self._pieces(sources), self._pieces(translations)
         texts = self._texts(*compared) if compared else [("", "", "")] * len(pairs)
@@ -171,11 +168,7 @@ class TranslationScorer:
         return scores
 
     def metrics(self, directions: Mapping[str, Sequence[str]]) -> list[str]:
-        """Names of the scores in the log.
-
-        Args:
-            directions: {name of a kind of BLEU: directions that have it}.
-        """
+        """Names of the scores in the log; `directions`: {name of a kind of BLEU: directions that have it}."""
         scored = [code for code in self.directions if any(code in codes for codes in directions.values())]
         bleu = [[name, *(f"{name}_{direction}" for direction in codes)] for name, codes in directions.items() if codes]
         free = [f"{name}_{direction}" for name in self.reference_free for direction in scored]

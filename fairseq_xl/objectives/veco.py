@@ -29,10 +29,7 @@ _TLM_KEY = np.uint64(0x3C5A96E10F78D2B4)
 
 @dataclass
 class VecoConfig(MaskingConfig):
-    """Options of both VECO objectives; `length` is the maximum of each of the two texts, ``<s>`` included.
-
-    The TLM of `veco_bi` reads the same pairs.
-    """
+    """Options of both objectives; `length` is the maximum of each text with its ``<s>``, also in `veco_bi`'s TLM."""
 
     frequency_exponent: float = 0.0  # masked positions are sampled uniformly, as in BERT (Luo et al. 2020, section 3)
     alpha: float = 0.5  # exponent of the sampling shares (Luo et al. 2020, table 7)

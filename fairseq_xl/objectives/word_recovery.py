@@ -26,10 +26,7 @@ class WordRecoveryConfig(ObjectiveConfig):
 
 
 class AttentionMatrix(nn.Module):
-    """Attention from the words of x to those of y.
-
-    A_ij = w · [x_i ; y_j ; x_i ⊙ y_j] and x^t_i = Σ_j softmax_j(A_ij) y_j. `weight` holds the three parts of w, (3, C).
-    """
+    """A_ij = w · [x_i ; y_j ; x_i ⊙ y_j], x^t_i = Σ_j softmax_j(A_ij) y_j; `weight`: the three parts of w, (3, C)."""
 
     def __init__(self, embed_dim: int, std: float):
         super().__init__()

@@ -58,10 +58,7 @@ class XDAEConfig(BlockConfig):
 
 @Objective.register
 class XDAE(SequenceObjective):
-    """Predicts a block of text from the corrupted block, beginning with the language symbol.
-
-    `batch_tokens` counts the clean text; the corrupted text is never longer.
-    """
+    """Predicts a block of text from the corrupted block; `batch_tokens` counts the clean text, the longer one."""
 
     Config = XDAEConfig
     name = "xdae"

@@ -18,10 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class ShardedOptimizer(ZeroRedundancyOptimizer):
-    """An optimizer of this package of which one process holds the state of a parameter, and updates the parameter.
-
-    Its state in a checkpoint is that of the optimizer without sharding.
-    """
+    """An optimizer whose state for a parameter one process holds; in checkpoints it is the same as without sharding."""
 
     supports_memory_efficient_fp16 = True
     disable_mem_eff_fp16_loading_hack = True  # as of the sharded optimizer, whose state stays in float32

@@ -45,11 +45,7 @@ def clip(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
 
 
 class Optimizer:
-    """Updates of weights in float32 by one of fairseq's optimizers.
-
-    `name` is the class name by which fairseq's checkpoints tell the precision, `precision` is that of weights and
-    products in words.
-    """
+    """Updates of weights in float32; `name` is the class by which fairseq's checkpoints tell the `precision`."""
 
     precision = "float32"
 

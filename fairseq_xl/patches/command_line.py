@@ -61,10 +61,7 @@ def _evaluate_alone(training: DictConfig) -> None:
 
 
 def format_stats(self: Any, stats: dict[str, Any]) -> Any:
-    """Formats the statistics that are numbers: fairseq-validate also shows sums of all languages, which are vectors.
-
-    It replaces `BaseProgressBar._format_stats` of fairseq.
-    """
+    """Formats numbers alone, as `BaseProgressBar._format_stats`: fairseq-validate also has sums that are vectors."""
     numbers = {name: value for name, value in stats.items() if value is not None and not getattr(value, "ndim", 0)}
     return _format_stats(self, numbers)
 

@@ -22,11 +22,7 @@ class Hypothesis:
 
 
 class BeamSearch:
-    """Translates single sentences with the encoder-decoder of an exported folder.
-
-    A `length_penalty`, the exponent of the length in the scores, above 1 favors longer outputs. These have at most
-    `max_length` tokens without ``</s>``; the model's longest output bounds them too.
-    """
+    """Translates sentences with an exported folder, to `max_length` tokens without ``</s>`` and the model's longest."""
 
     def __init__(self, exported: Exported, beam: int = 4, length_penalty: float = 1.0, max_length: int = 200):
         kind = exported.description["kind"]
@@ -39,10 +35,7 @@ class BeamSearch:
         self.pad, self.end = (self.description["symbols"][name] for name in ("pad", "end"))
 
     def __call__(self, tokens: list[int], source: str, target: str) -> list[Hypothesis]:
-        """The best `beam` hypotheses of a framed sentence ``<s> x </s>``, the best one first.
-
-        Raises `UserError` for a language that the model lacks, and a direction that it was not trained in.
-        """
+        """The best `beam` hypotheses of a framed sentence, in order; `UserError` for an unknown direction."""
         language, _ = self.exported.language(target), self.exported.language(source)
         if "directions" in self.description:
             check_direction(self.description["directions"], source, target, self.exported.path)
@@ -88,10 +81,7 @@ class BeamSearch:
         return log_probabilities
 
     def _best(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows, symbols and scores of the best 2 * beam candidates among scores (R, V), in order.
-
-        At most `beam` of them end, so that `beam` hypotheses go on.
-        """
+        """Rows, symbols and scores of the best 2 * beam candidates among scores (R, V): at most `beam` of them end."""
         flat = totals.ravel()
         count = min(2 * self.beam, len(flat) - 1)
         candidates = np.argpartition(-flat, count - 1)[:count]

@@ -52,11 +52,7 @@ def named_arrays(graph: Graph, inputs: list[Tensor]) -> Arrays:
 
 @torch.no_grad()
 def differences(graph: Graph, onnx: OnnxGraph, ranges: dict[str, int]) -> dict[str, float]:
-    """{sizes: maximum absolute difference of all outputs from torch's}, for random inputs.
-
-    Outputs at padding are not compared. Raises `UserError` for an output that differs by more than `BOUND`, and for one
-    that is not finite.
-    """
+    """{sizes: maximum difference from torch's outputs} on random inputs; `UserError` if above `BOUND` or not finite."""
     result = {}
     largest, largest_deviation = (dict.fromkeys(graph.outputs, 0.0) for _ in range(2))
     for label, inputs in random_inputs(graph, ranges, COMPARED):

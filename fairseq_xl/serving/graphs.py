@@ -25,10 +25,7 @@ def only_objective(task: Any) -> Any:
 
 
 class Graph(nn.Module):
-    """A function of the tensors `inputs`, {name: axes} in this order, to the tensors `outputs`, {name: axes}.
-
-    `largest` is {name of an axis: maximum size}; an axis without an entry has any size.
-    """
+    """A function of tensors to tensors, both {name: axes}; `largest`: {axis: maximum size}, where there is any."""
 
     model: Any
 

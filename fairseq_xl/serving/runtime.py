@@ -15,10 +15,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class OnnxGraph:
-    """An ONNX file as a function of named arrays, on a number of threads; 0: all cores.
-
-    Nothing in the file is executed but ONNX's operators. Raises `UserError` for a missing or damaged file.
-    """
+    """An ONNX file as a function of named arrays, on some threads (0: all cores); `UserError` for a damaged file."""
 
     def __init__(self, path: Path, threads: int = 0):
         import onnxruntime
@@ -41,10 +38,7 @@ class OnnxGraph:
 
 
 class Exported:
-    """A folder of `fairseq-xl export-onnx`: its description and its graphs, those with 8-bit weights if `int8`.
-
-    Raises `UserError` for a folder that is not one of `fairseq-xl export-onnx`, and for a damaged one.
-    """
+    """A folder of `fairseq-xl export-onnx`, with 8-bit weights if `int8`; `UserError` for another or a damaged one."""
 
     def __init__(self, folder: Path, int8: bool = False, threads: int = 0):
         path = folder / DESCRIPTION

@@ -31,10 +31,7 @@ class FineTuningConfig(FilesOptions, TrainingConfig):
 
 
 class FineTuningTask(TrainingTask):
-    """An encoder with the head of a labelled objective, which has the options of the command line.
-
-    Batches of training mix languages.
-    """
+    """An encoder with the head of a labelled objective, whose options are the task's; training mixes languages."""
 
     named = False
     #: name of the objective

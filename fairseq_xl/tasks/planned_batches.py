@@ -38,11 +38,9 @@ logger = logging.getLogger(__name__)
 
 
 class PlannedBatches(Dataset[Any]):
-    """Collates batches of a plan: the index of an item is the `BatchSpec` of a whole batch, or None for {}.
+    """Collates batches of a plan by objectives {name: objective} and corpora {objective: {language or pair: corpus}}.
 
-    Args:
-        objectives: {name: objective}.
-        corpora: {objective: {language or pair: corpus}}.
+    The index of an item is the `BatchSpec` of a whole batch, or None for {}.
     """
 
     def __init__(self, objectives: Mapping[str, Objective], corpora: dict[str, dict[str, Any]], split: str = ""):

@@ -324,12 +324,7 @@ class XLPretrainingTask(TrainingTask):
 
 
 def merge_options(identity: dict[str, Any], options: Any, objectives: str | None = None) -> str:
-    """Overrides the objective options of a checkpoint's identity.
-
-    Args:
-        objectives: those of the run, or None for the checkpoint's; the checkpoint's options of renamed objectives that
-            are not among them are left out.
-    """
+    """Overrides the objective options of a checkpoint's identity; those of its objectives not in `objectives` go."""
     stored = identity.get("objectives") or ""
     renamed = {part.partition("=")[0] for part in stored.split(",") if "=" in part}
     removed = renamed - {part.partition("=")[0] for part in (objectives or stored).split(",")}

@@ -14,10 +14,7 @@ from fairseq_xl.models.model_options import EncoderDecoderConfig
 
 
 def published_checkpoint(task: Any, path: str) -> dict[str, Any] | None:
-    """Converts XLM's published translation model, the file `path`, to a checkpoint; None for any other file.
-
-    Args:
-        task: an `XLTranslationTask`, which takes over the framing.
+    """Converts XLM's published translation model to a checkpoint, and sets the task's framing; None for another file.
 
     Raises `UserError` for a published encoder without a decoder.
     """

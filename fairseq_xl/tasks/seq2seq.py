@@ -144,10 +144,7 @@ class XLSeq2SeqTask(PlannedTask):
         return self.shard(dataset, **limits | {"num_shards": shards, "shard_id": shard})
 
     def truncate(self, texts: Sequence[TextPairs], max_positions: tuple[int, int] | None) -> None:
-        """Truncates sources and targets to the limits of the objective and, in evaluation, of the models.
-
-        A warning lists the lines that were longer.
-        """
+        """Truncates sources and targets to the limits of objective and models; a warning lists the longer lines."""
         limits = [longest for longest in (self.objective.longest, max_positions) if longest]
         if not limits:
             return
@@ -169,10 +166,7 @@ class XLSeq2SeqTask(PlannedTask):
         extra_gen_cls_kwargs: dict[str, Any] | None = None,
         prefix_allowed_tokens_fn: Any = None,
     ) -> Any:
-        """Builds fairseq's generator (`fairseq_xl.models.generator`).
-
-        Raises `UserError` for options without effect (`fairseq_xl.models.generation_options`).
-        """
+        """Builds `fairseq_xl.models.generator`; raises `UserError` for options without effect."""
         check_generation(args, len(self.dictionary))
         run = args._get_parent() if OmegaConf.is_config(args) else None
         if run is not None and OmegaConf.select(run, "common_eval.path"):  # a command, not the run of a checkpoint

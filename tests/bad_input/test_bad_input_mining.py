@@ -12,15 +12,13 @@ from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.fingerprints import fingerprint
 from tests.bad_input.builders import one_line
 from tests.bad_input.every_command import fails, with_small_files
-from tests.commands import dan, pretraining, run_train
+from tests.commands import dan, pretraining, run_train, trained
 
 
 @pytest.fixture(scope="module")
 def network(place, tmp_path_factory):
     """A deep averaging network after one update."""
-    folder = tmp_path_factory.mktemp("network")
-    run_train(dan(place.data, folder, "--max-update", 1, "--disable-validation"))
-    return folder / "checkpoint_last.pt"
+    return trained(dan(place.data, tmp_path_factory.mktemp("network"), "--max-update", 1, "--disable-validation"))
 
 
 @pytest.fixture

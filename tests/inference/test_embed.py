@@ -12,15 +12,14 @@ import pytest
 from fairseq_xl.commands import embed, mine_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
-from tests.commands import dan, pretraining, run_train
+from tests.commands import dan, pretraining, run_train, trained
 from tests.tasks.tiny_text import WORDS, sentences, write
 
 
 @pytest.fixture(scope="module")
 def checkpoint(data_bin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoder")
-    run_train(pretraining(data_bin, folder, "--layers", 2, "--max-update", 1, "--disable-validation"))
-    return folder / "checkpoint_last.pt"
+    return trained(pretraining(data_bin, folder, "--layers", 2, "--max-update", 1, "--disable-validation"))
 
 
 @pytest.fixture

@@ -13,14 +13,13 @@ from fairseq_xl.commands.score_perplexity import scores
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.perplexity import word_markers
-from tests.commands import pretraining, run_train, run_validate, validation
+from tests.commands import pretraining, run_train, run_validate, trained, validation
 
 
 @pytest.fixture(scope="module")
 def checkpoint(data_bin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("clm")
-    run_train([*pretraining(data_bin, folder, objectives="clm"), "--max-update", 4, "--disable-validation"])
-    return folder / "checkpoint_last.pt"
+    return trained([*pretraining(data_bin, folder, objectives="clm"), "--max-update", 4, "--disable-validation"])
 
 
 def score(capsys, *arguments):

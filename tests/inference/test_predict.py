@@ -29,6 +29,7 @@ from tests.commands import (
     run_interactive,
     run_train,
     run_validate,
+    trained,
     translation,
 )
 from tests.hostile_text import LINES
@@ -255,8 +256,7 @@ def test_commands_that_generate_text_name_this_one(data_bin, checkpoints, task_f
 def test_objectives(data_bin, task_files, tmp_path, run):
     """Each labelled objective of a model predicts with its own head."""
     folders = {"nc": task_files["classification"], "ner": task_files["tagging"]}
-    run_train(several(data_bin, folders, tmp_path, *SHORT))
-    checkpoint = tmp_path / "checkpoint_last.pt"
+    checkpoint = trained(several(data_bin, folders, tmp_path, *SHORT))
     (tags,) = run(["das Haus"], checkpoint, "--lang", "de", "--objective", "ner")
     (label,) = run(["das Haus\tGarten"], checkpoint, "--lang", "de", "--objective", "nc")
     assert len(tags.split(" ")) == 2 and label.split("\t")[0] in ("river", "stone")
@@ -363,8 +363,7 @@ def test_the_shortest_texts(translator, run):
 def test_titles_are_those_of_generate(data_bin, tmp_path, run, caplog):
     files = write_titles(tmp_path / "files")
     options = cli(max_epoch=6, lr=0.01, no_epoch_checkpoints=True, disable_validation=True)
-    run_train(generation(data_bin, files, tmp_path / "run", *options, "--length", 10))
-    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    checkpoint = trained(generation(data_bin, files, tmp_path / "run", *options, "--length", 10))
     common = cli(task="xl_generation", user_dir="fairseq_xl", path=checkpoint, task_files=files, eval_langs="de")
     options = cli(beam=2, max_len_a=0.5, max_len_b=3, lenpen=0.2, no_repeat_ngram_size=1)
     run_generate([data_bin, *common, *options, *cli(remove_bpe="sentencepiece", results_path=tmp_path / "to")])

@@ -13,15 +13,14 @@ from fairseq_xl.evaluation.bootstrap import spearman
 from fairseq_xl.evaluation.probing_tasks import WordInText, WordPair, read_minimal_pairs
 from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.inference.probing import both_words, masked_log_probabilities, pair_hidden_states, word_tokens
-from tests.commands import pretraining, run_train, translation
+from tests.commands import pretraining, run_train, trained, translation
 from tests.tasks.tiny_text import sentences, write
 
 
 @pytest.fixture(scope="module")
 def checkpoint(data_bin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("probed")
-    run_train([*pretraining(data_bin, folder), "--max-update", 3, "--disable-validation"])
-    return folder / "checkpoint_last.pt"
+    return trained([*pretraining(data_bin, folder), "--max-update", 3, "--disable-validation"])
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from fairseq_xl.evaluation.retrieval_scores import cosine, margin
 from fairseq_xl.io.arrays import open_matrix
 from fairseq_xl.mining.bitext_mining import Pair, best_threshold, distinct, mine, mine_distinct, read_sentences, rounded
 from fairseq_xl.mining.nearest_neighbors import nearest
-from tests.commands import pretraining, run_train
+from tests.commands import pretraining, trained
 from tests.tasks.tiny_text import WORDS, sentences
 
 
@@ -118,9 +118,7 @@ def test_the_threshold_of_the_highest_f1():
 
 @pytest.fixture(scope="module")
 def checkpoint(data_bin, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoder")
-    run_train(pretraining(data_bin, folder, "--max-update", 1, "--disable-validation"))
-    return folder / "checkpoint_last.pt"
+    return trained(pretraining(data_bin, tmp_path_factory.mktemp("encoder"), "--max-update", 1, "--disable-validation"))
 
 
 @pytest.fixture

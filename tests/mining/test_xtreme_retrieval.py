@@ -8,15 +8,14 @@ import pytest
 from fairseq_xl.commands import mine_bitext, retrieve_xtreme
 from fairseq_xl.errors import UserError
 from fairseq_xl.mining.bitext_mining import distinct
-from tests.commands import pretraining, run_train
+from tests.commands import pretraining, trained
 from tests.tasks.tiny_text import WORDS, sentences
 
 
 @pytest.fixture(scope="module")
 def checkpoint(data_bin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoder")
-    run_train(pretraining(data_bin, folder, "--arch", "xl_xlmr_tiny", "--max-update", 1, "--disable-validation"))
-    return folder / "checkpoint_last.pt"
+    return trained(pretraining(data_bin, folder, "--arch", "xl_xlmr_tiny", "--max-update", 1, "--disable-validation"))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from fairseq_xl.objectives.classification import Classification
 from fairseq_xl.objectives.predictions import Predictions
 from tests.builders import SPLITS, validation_losses, write_task
 from tests.command_line import cli
-from tests.commands import classification, load, pretraining, run_train, run_validate
+from tests.commands import classification, load, pretraining, run_train, run_validate, trained
 from tests.tasks.resuming import check_epochs_of_examples
 
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--head-dropout", 0]
@@ -281,8 +281,7 @@ def test_training_logs_the_accuracy_of_its_updates(data_bin, task_files, tmp_pat
 @pytest.fixture(scope="module")
 def pretrained(data_bin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pretrained")
-    run_train(pretraining(data_bin, folder, "--max-update", 1, "--disable-validation"))
-    return folder / "checkpoint_last.pt"
+    return trained(pretraining(data_bin, folder, "--max-update", 1, "--disable-validation"))
 
 
 def test_fine_tuning_starts_from_the_encoder(data_bin, task_files, pretrained, tmp_path):

@@ -12,7 +12,7 @@ import torch
 import fairseq_xl
 from fairseq_xl.checkpoints import published_models
 from fairseq_xl.errors import UserError
-from tests.commands import run_train, translation
+from tests.commands import trained, translation
 from tests.published_text import write_wordpiece, write_xlm
 from tests.tasks.conversion_builders import SENTENCES, TEXT, framed, mbart, original, run, xlm_roberta  # noqa: F401
 from tests.tasks.published_models import XLM_SIZES, randomize
@@ -280,8 +280,7 @@ def test_an_exported_encoder_decoder_is_read_back(data_bin, tmp_path, form):
     """The logits of EncoderDecoderModel, and of a checkpoint that is made of it, are those of the first checkpoint."""
     from transformers import AutoModelForSeq2SeqLM
 
-    run_train(translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, *FORMS[form]))
-    checkpoint = tmp_path / "checkpoint_last.pt"
+    checkpoint = trained(translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, *FORMS[form]))
     run(checkpoint, tmp_path / "theirs", "--data", data_bin, "--lang", "en-de")
     config = json.loads((tmp_path / "theirs" / "config.json").read_text(encoding="utf-8"))
     assert config["encoder"]["model_type"] == config["decoder"]["model_type"] == form.split(",")[0]

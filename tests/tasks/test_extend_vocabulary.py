@@ -19,7 +19,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
 from preprocess import binarize
 from preprocess.pipeline import prepare
-from tests.commands import load, pretraining, run_train
+from tests.commands import load, pretraining, run_train, trained
 from tests.tasks.conftest import preprocess_here
 from tests.tasks.tiny_text import WORDS, sentences, write
 
@@ -52,8 +52,7 @@ def spanish(tmp_path_factory):
 def checkpoint(data_bin, tmp_path_factory):
     """A checkpoint of MLM in three languages."""
     folder = tmp_path_factory.mktemp("three languages")
-    run_train(pretraining(data_bin, folder, *SHORT, "--lr", 0.05, objectives="mlm"))
-    return folder / "checkpoint_last.pt"
+    return trained(pretraining(data_bin, folder, *SHORT, "--lr", 0.05, objectives="mlm"))
 
 
 @pytest.fixture(scope="module")

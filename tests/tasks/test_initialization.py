@@ -13,7 +13,7 @@ from fairseq_xl.engine import save_dir
 from fairseq_xl.errors import UserError
 from tests.builders import write_task
 from tests.command_line import cli
-from tests.commands import classification, load, pretraining, run_train, translation
+from tests.commands import classification, load, pretraining, run_train, trained, translation
 
 EMBEDDINGS = {"token_embeddings.table.weight"}
 CROSS = "cross_attention"
@@ -191,8 +191,7 @@ def test_the_file_that_fairseq_restores_is_known(tmp_path, options, suffix, pres
 def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp_path, pretrained):
     """The new decoder starts from the trained decoder with its cross-attention, not from the encoder."""
     more = cli(s="en", t="de", max_update=3, lr=0.01, disable_validation=True, decoder_layers=2)
-    run_train(translation(data_bin, tmp_path / "initial", *more))
-    path = tmp_path / "initial" / "checkpoint_last.pt"
+    path = trained(translation(data_bin, tmp_path / "initial", *more))
     both, initial = ["--init-from", path], load(path)
     state = start(data_bin, tmp_path / "same", "--decoder-layers", 2, *both)
     assert state.keys() == initial.keys() and all(torch.equal(state[key], initial[key]) for key in state)

@@ -1,6 +1,7 @@
 """MonoTrans through the public commands (M1-M5): four steps, what each trains, and refused inputs."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from preprocess.pipeline import prepare
 from tests import commands
 from tests.builders import write_task
 from tests.command_line import cli
-from tests.commands import OPTIMIZATION, SIZE, equal_parameters, evaluated, load, run_train, run_validate
+from tests.commands import OPTIMIZATION, SIZE, equal_parameters, evaluated, load, run_train, run_validate, trained
 from tests.tasks.conftest import preprocess_here
 from tests.tasks.published_models import fairseq_xlm_r, xlm_pth
 from tests.tasks.tiny_text import WORDS, sentences, write
@@ -70,12 +71,8 @@ def pretraining(data, save_dir, *more):
 
 def learning(data, body, save_dir, *more):
     """Step 2."""
-    return pretraining(
-        data,
-        save_dir,
-        *cli(init_from=body, new_language_module=True, train_only="language-module", max_update=4),
-        *more,
-    )
+    options = cli(init_from=body, new_language_module=True, train_only="language-module", max_update=4)
+    return pretraining(data, save_dir, *options, *more)
 
 
 def finetuning(data, files, body, save_dir, *more):
@@ -91,30 +88,33 @@ def finetuning(data, files, body, save_dir, *more):
     ]
 
 
-def zero_shot(data, checkpoint, to, *more):
+def zero_shot(data, checkpoint, to, *more, **options):
     """Step 4."""
-    return run_validate(evaluated(data, "classification", checkpoint, *more, batch_size=8, predictions_to=to))
+    options = {"batch_size": 8, "predictions_to": to, **options}
+    return run_validate(evaluated(data, "classification", checkpoint, *more, **options))
+
+
+def with_module(checkpoint, data, module):
+    """A model with the language module of de, and its task."""
+    overrides = {"data": str(data), "language_module": str(module), "lang": "de"}
+    (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    return model, task
 
 
 @pytest.fixture(scope="module")
 def steps(text, task_files, tmp_path_factory):
     """{step: its last checkpoint}: L1; de and fr, learned over it; tuned."""
     root = tmp_path_factory.mktemp("steps")
-    run_train(pretraining(text["en"], root / "L1", "--max-update", 4))
-    made = {"L1": root / "L1/checkpoint_last.pt"}
-    for code in ("de", "fr"):
-        run_train(learning(text[code], made["L1"], root / code))
-        made[code] = root / code / "checkpoint_last.pt"
-    run_train(finetuning(text["en"], task_files, made["L1"], root / "tuned"))
-    made["tuned"] = root / "tuned/checkpoint_last.pt"
-    return made
+    body = trained(pretraining(text["en"], root / "L1", "--max-update", 4))
+    modules = {code: trained(learning(text[code], body, root / code)) for code in ("de", "fr")}
+    return {"L1": body, **modules, "tuned": trained(finetuning(text["en"], task_files, body, root / "tuned"))}
 
 
 @pytest.fixture(scope="module")
 def module_files(steps, tmp_path_factory):
     """{language: file of its module}"""
     root = tmp_path_factory.mktemp("modules")
-    files = {"en": root / "en.module.pt", "de": root / "de.module.pt", "fr": root / "fr.module.pt"}
+    files = {code: root / f"{code}.module.pt" for code in ("en", "de", "fr")}
     for code, path in files.items():
         language_module.main(["extract", str(steps["L1" if code == "en" else code]), str(path)])
     return files
@@ -123,16 +123,14 @@ def module_files(steps, tmp_path_factory):
 def test_the_pooler_of_next_sentence_prediction(text, task_files, steps, tmp_path):
     """BERT's classifier (M7): its pooler comes with the body."""
     tuned = finetuning(text["en"], task_files, steps["L1"], tmp_path, "--pooler", "--lr", 0, "--max-update", 1)
-    run_train(tuned)
-    model, given = load(tmp_path / "checkpoint_last.pt"), load(steps["L1"])
+    model, given = load(trained(tuned)), load(steps["L1"])
     for name in ("weight", "bias"):
         assert torch.equal(model[f"heads.classification.pooler.{name}"], given[f"heads.nsp.0.{name}"])
     assert model["heads.classification.output.weight"].shape == (2, 16)
 
 
 def test_the_pooler_is_new_without_next_sentence_prediction(text, task_files, tmp_path):
-    run_train(pretraining(text["en"], tmp_path / "L1", "--max-update", 1, *ONLY_WORDS))
-    body = tmp_path / "L1/checkpoint_last.pt"
+    body = trained(pretraining(text["en"], tmp_path / "L1", "--max-update", 1, *ONLY_WORDS))
     tuned = finetuning(text["en"], task_files, body, tmp_path / "tuned", "--pooler", "--max-update", 1)
     assert "heads.classification.pooler.weight, heads.classification.pooler.bias" in run_train(tuned).log
 
@@ -154,8 +152,8 @@ def test_learning_a_language_module_leaves_the_body_bit_by_bit(steps):
 
 def test_the_optimizer_of_the_recipe_leaves_the_body_too(text, steps, tmp_path):
     """LAMB would decay and rescale every parameter that it is given (M6)."""
-    run_train(learning(text["de"], steps["L1"], tmp_path, "--optimizer", "xl_lamb", "--lr", 0.1))
-    assert changed(load(steps["L1"]), load(tmp_path / "checkpoint_last.pt")) == MODULE
+    line = learning(text["de"], steps["L1"], tmp_path, "--optimizer", "xl_lamb", "--lr", 0.1)
+    assert changed(load(steps["L1"]), load(trained(line))) == MODULE
 
 
 def test_finetuning_leaves_the_language_module_and_trains_special_symbols_and_body(steps):
@@ -179,8 +177,7 @@ def composed(steps, code):
 @pytest.mark.parametrize("kind", ["module", "checkpoint"])
 def test_a_language_module_replaces_another_and_nothing_else_changes(text, steps, module_files, tmp_path, kind):
     path = {"module": module_files["de"], "checkpoint": steps["de"]}[kind]
-    overrides = {"data": str(text["de"]), "language_module": str(path), "lang": "de"}
-    (model,), _, task = load_model_ensemble_and_task([str(steps["tuned"])], arg_overrides=overrides)
+    model, task = with_module(steps["tuned"], text["de"], path)
     assert equal_parameters(model.state_dict(), composed(steps, "de"))
     assert not torch.equal(model.encoder.token_embeddings.special.weight, load(steps["de"])[SPECIAL])
     tokens = torch.tensor([[0, 4, 2, 2, 5, 2]])
@@ -192,12 +189,8 @@ def test_a_language_module_replaces_another_and_nothing_else_changes(text, steps
 
 def test_predictions_without_training(text, task_files, steps, module_files, tmp_path):
     for code in ("de", "fr"):
-        zero_shot(
-            text[code],
-            steps["tuned"],
-            tmp_path,
-            *cli(valid_subset="test", lang=code, language_module=module_files[code]),
-        )
+        options = {"valid_subset": "test", "lang": code, "language_module": module_files[code]}
+        zero_shot(text[code], steps["tuned"], tmp_path, **options)
         rows = (tmp_path / f"test.{code}.tsv").read_text().splitlines()
         gold = (task_files / f"test.{code}.tsv").read_text().splitlines()
         assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
@@ -208,18 +201,12 @@ def test_predictions_without_training(text, task_files, steps, module_files, tmp
 def test_finetuning_with_a_language_module_from_a_file(text, task_files, steps, module_files, tmp_path):
     """The body is the checkpoint's, the language module the file's, which loading the result does not need."""
     copy = shutil.copy(module_files["de"], tmp_path / "copy.pt")
-    line = finetuning(
-        text["de"], task_files, steps["L1"], tmp_path / "save", "--language-module", copy, "--max-update", 2
-    )
-    line[line.index("--lang") + 1] = "de"
-    run_train(line)
+    more = cli(lang="de", language_module=copy, max_update=2)
+    tuned = trained(finetuning(text["de"], task_files, steps["L1"], tmp_path / "save", *more))
     Path(copy).unlink()
-    made = load(tmp_path / "save/checkpoint_last.pt")
-    assert all(torch.equal(made[name], load(steps["de"])[name]) for name in MODULE)
-    zero_shot(text["de"], tmp_path / "save/checkpoint_last.pt", tmp_path)
-    zero_shot(
-        text["fr"], tmp_path / "save/checkpoint_last.pt", tmp_path, *cli(lang="fr", language_module=module_files["fr"])
-    )
+    assert all(torch.equal(load(tuned)[name], load(steps["de"])[name]) for name in MODULE)
+    zero_shot(text["de"], tuned, tmp_path)
+    zero_shot(text["fr"], tuned, tmp_path, lang="fr", language_module=module_files["fr"])
     assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}
 
 
@@ -252,10 +239,9 @@ def test_retrieval_with_a_language_module_for_a_language(text, steps, module_fil
     retrieve.main([*command, "--lang", german])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
     embedder = Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de")
-    expected = {f"encoder.{name}": value for name, value in embedder.encoder.state_dict().items()}
-    assert equal_parameters(
-        expected, {name: value for name, value in composed(steps, "de").items() if name.startswith("encoder.")}
-    )
+    weights = {f"encoder.{name}": value for name, value in embedder.encoder.state_dict().items()}
+    expected = {name: value for name, value in composed(steps, "de").items() if name.startswith("encoder.")}
+    assert equal_parameters(weights, expected)
     added = [str(steps["de"]), str(text["de"]), *command[2:]]  # a checkpoint of step 2, with another language's module
     retrieve.main([*added, "--lang", f"en={text['en']}:{module_files['en']}"])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
@@ -298,17 +284,14 @@ def test_a_classifier_with_a_language_module_is_an_ordinary_model_elsewhere(
     """Probabilities of a BERT classifier of transformers, by its own tokenizer, are those of validation."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    save, out, module = tmp_path / "save", tmp_path / "out", module_files["de"]
-    run_train(finetuning(text["en"], task_files, steps["L1"], save, "--pooler"))
-    checkpoint = save / "checkpoint_last.pt"
-    zero_shot(text["de"], checkpoint, tmp_path, "--lang", "de", "--language-module", module)
+    out, module = tmp_path / "out", module_files["de"]
+    checkpoint = trained(finetuning(text["en"], task_files, steps["L1"], tmp_path / "save", "--pooler"))
+    zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=module)
     expected = [row.split("\t") for row in (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()]
     line = [*map(str, (checkpoint, out, "--data", text["de"], "--language-module", module)), "--lang", "de"]
     convert.main(line)
-    model, tokenizer = (
-        AutoModelForSequenceClassification.from_pretrained(out).eval(),
-        AutoTokenizer.from_pretrained(out),
-    )
+    model = AutoModelForSequenceClassification.from_pretrained(out).eval()
+    tokenizer = AutoTokenizer.from_pretrained(out)
     assert type(model).__name__ == "BertForSequenceClassification"
     labeled = [row.split("\t") for row in (task_files / "valid.de.tsv").read_text(encoding="utf-8").splitlines()]
     with torch.no_grad():
@@ -352,30 +335,25 @@ ALL = ["--language-positions", "--embedding-noise", 0.075]
 
 def test_positions_adapters_and_noise(text, task_files, tmp_path):
     """Step 2 learns positions (M3) and adapters (M5), which step 3 keeps; step 3 adds noise (M4)."""
-    run_train(pretraining(text["en"], tmp_path / "L1", "--max-update", 2, ALL[0]))
-    body = tmp_path / "L1/checkpoint_last.pt"
-    run_train(learning(text["de"], body, tmp_path / "de", ALL[0], "--adapters", 4))
-    learned = load(tmp_path / "de/checkpoint_last.pt")
+    body = trained(pretraining(text["en"], tmp_path / "L1", "--max-update", 2, ALL[0]))
+    german = trained(learning(text["de"], body, tmp_path / "de", ALL[0], "--adapters", 4))
+    learned = load(german)
     adapters = {name for name in learned if "_adapter." in name}
     common = {name: value for name, value in learned.items() if name not in adapters}
     assert len(adapters) == 8 and all(learned[name].abs().sum() > 0 for name in adapters)
     owned = MODULE | {"encoder.embeddings.positions.weight"}
     assert changed(load(body), common) == owned
-    run_train(finetuning(text["en"], task_files, body, tmp_path / "tuned", *ALL))
-    tuned = load(tmp_path / "tuned/checkpoint_last.pt")
+    checkpoint = trained(finetuning(text["en"], task_files, body, tmp_path / "tuned", *ALL))
+    tuned, segments = load(checkpoint), "encoder.embeddings.segments.weight"
     assert all(torch.equal(tuned[name], load(body)[name]) for name in owned)
-    assert not torch.equal(
-        tuned["encoder.embeddings.segments.weight"], load(body)["encoder.embeddings.segments.weight"]
-    )
+    assert not torch.equal(tuned[segments], load(body)[segments])
     module = tmp_path / "de.pt"
-    language_module.main(["extract", str(tmp_path / "de/checkpoint_last.pt"), str(module)])
-    overrides = {"data": str(text["de"]), "language_module": str(module), "lang": "de"}
-    (model,), _, _ = load_model_ensemble_and_task([str(tmp_path / "tuned/checkpoint_last.pt")], arg_overrides=overrides)
+    language_module.main(["extract", str(german), str(module)])
     expected = tuned | {name: learned[name] for name in owned | adapters}
-    assert equal_parameters(model.state_dict(), expected)
-    zero_shot(text["de"], tmp_path / "tuned/checkpoint_last.pt", tmp_path, "--lang", "de", "--language-module", module)
+    assert equal_parameters(with_module(checkpoint, text["de"], module)[0].state_dict(), expected)
+    zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=module)
     for folder in ("one", "two"):  # noise is of training: evaluation is the same each time
-        zero_shot(text["en"], tmp_path / "tuned/checkpoint_last.pt", tmp_path / folder)
+        zero_shot(text["en"], checkpoint, tmp_path / folder)
     assert (tmp_path / "one/valid.en.tsv").read_bytes() == (tmp_path / "two/valid.en.tsv").read_bytes()
     losses = []
     for name, more in (("quiet", []), ("loud", ALL[1:])):
@@ -387,33 +365,23 @@ def test_positions_adapters_and_noise(text, task_files, tmp_path):
 def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
     """L1 is an ordinary checkpoint of three languages with language embeddings; German is learned again."""
     form = ["--language-embeddings", "added", "--output-form", "plain", "--segment-embeddings", "none"]
-    run_train(commands.pretraining(data_bin, tmp_path / "L1", "--max-update", 2, objectives="mlm"))
-    body = tmp_path / "L1/checkpoint_last.pt"
-    run_train(learning(text["de"], body, tmp_path / "de", *form, *ONLY_WORDS))
-    before, after = load(body), load(tmp_path / "de/checkpoint_last.pt")
+    body = trained(commands.pretraining(data_bin, tmp_path / "L1", "--max-update", 2, objectives="mlm"))
+    german = trained(learning(text["de"], body, tmp_path / "de", *form, *ONLY_WORDS))
+    before, after = load(body), load(german)
     owned = MODULE | {"encoder.embeddings.languages.weight"}
     assert all(torch.equal(after[name], value) for name, value in before.items() if name not in owned)
     table = before["encoder.token_embeddings.table.weight"]
     assert torch.equal(after[SPECIAL], table[[0, 1, 2, 3, len(table) - 4]])  # <mask> is before three languages' symbols
     assert after["encoder.embeddings.languages.weight"].shape == (1, 16)
-    module = language_modules.read(tmp_path / "de/checkpoint_last.pt", "de")
+    module = language_modules.read(german, "de")
     assert module.state.keys() == owned and module.body == language_modules.body_digest(before, False)
     with pytest.raises(UserError, match="lacks heads.nsp.0.weight, which would stay random"):
         run_train(learning(text["de"], body, tmp_path / "nsp", *form))
 
 
 PUBLISHED = {
-    "XLM-R": (
-        fairseq_xlm_r,
-        ["--layers", 2, "--segment-embeddings", "none", "--position-offset", 2, "--layer-norm-eps", 1e-5],
-    ),
-    "XLM": (
-        xlm_pth,
-        [
-            *cli(layers=2, segment_embeddings="none", language_embeddings="added", output_form="plain"),
-            *cli(framing="xlm", ffn_dim=64),
-        ],
-    ),
+    "XLM-R": (fairseq_xlm_r, cli(position_offset=2, layer_norm_eps=1e-5)),
+    "XLM": (xlm_pth, cli(language_embeddings="added", output_form="plain", framing="xlm", ffn_dim=64)),
 }
 
 
@@ -422,24 +390,23 @@ def test_a_language_is_added_to_a_published_body(data_bin, text, task_files, tmp
     """Steps 2 to 4 on published layouts with random weights; the classifier uses the body's own dictionary."""
     symbols = XLDictionary.load(data_bin / "dict.txt")
     make, form = PUBLISHED[kind]
+    form = [*form, *cli(layers=2, segment_embeddings="none")]
     file, _ = make(data_bin, symbols.symbols[: symbols.first_language], tmp_path)
-    run_train(learning(text["de"], file, tmp_path / "de", *form, *ONLY_WORDS))
-    before, after = published_models.read(file).state, load(tmp_path / "de/checkpoint_last.pt")
+    module = trained(learning(text["de"], file, tmp_path / "de", *form, *ONLY_WORDS))
+    before, after = published_models.read(file).state, load(module)
     owned = MODULE | ({"encoder.embeddings.languages.weight"} if kind == "XLM" else set())
-    assert len(before) > 25 and all(
-        torch.equal(after[name], value) for name, value in before.items() if name not in owned
-    )
+    body = {name: value for name, value in before.items() if name not in owned}
+    assert len(before) > 25 and all(torch.equal(after[name], value) for name, value in body.items())
     assert after.keys() - before.keys() == {SPECIAL}
     assert torch.equal(after[SPECIAL], before["encoder.token_embeddings.table.weight"][[0, 1, 2, 3, -1]])
-    run_train(finetuning(data_bin, task_files, file, tmp_path / "tuned", *form, "--max-update", 2))
-    tuned, checkpoint = load(tmp_path / "tuned/checkpoint_last.pt"), tmp_path / "tuned/checkpoint_last.pt"
+    checkpoint = trained(finetuning(data_bin, task_files, file, tmp_path / "tuned", *form, "--max-update", 2))
+    tuned = load(checkpoint)
     table = before["encoder.token_embeddings.table.weight"]
     assert torch.equal(tuned["encoder.token_embeddings.table.weight"][4 : len(table) - 1], table[4:-1])
     assert not torch.equal(tuned[SPECIAL], after[SPECIAL])
-    overrides = {"data": str(text["de"]), "language_module": str(tmp_path / "de/checkpoint_last.pt"), "lang": "de"}
-    (model,), _, _ = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    model, _ = with_module(checkpoint, text["de"], module)
     assert equal_parameters(model.state_dict(), tuned | {name: after[name] for name in owned})
-    zero_shot(text["de"], checkpoint, tmp_path, "--lang", "de", "--language-module", tmp_path / "de/checkpoint_last.pt")
+    zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=module)
     assert (tmp_path / "valid.de.tsv").is_file()
 
 
@@ -451,111 +418,83 @@ def refusal(command, *arguments):
 
 
 def test_language_modules_that_do_not_fit(text, task_files, steps, module_files, tmp_path):
-    tuned, to = steps["tuned"], tmp_path
-
     def error(code, *more):
-        return refusal(zero_shot, text[code], tuned, to, *more)
+        return refusal(zero_shot, text[code], steps["tuned"], tmp_path, *more)
 
-    assert f"--language-module {module_files['fr']} is of another dictionary (languages fr) than" in error(
-        "de", "--language-module", module_files["fr"]
-    )
-    assert error("de", "--lang", "fr", "--language-module", module_files["de"]).startswith("--lang fr: ")
-    assert "has no symbol in the dictionary" in error("en", "--lang", "xx")
-    assert "was trained with another dictionary" in error("de", "--lang", "de")
-    assert "is not a checkpoint, or it is damaged" in error("de", "--language-module", text["de"] / "dict.txt")
+    other = f"--language-module {module_files['fr']} is of another dictionary .languages fr. than"
+    for code, more, expected in (
+        ("de", cli(language_module=module_files["fr"]), other),
+        ("de", cli(lang="fr", language_module=module_files["de"]), "^--lang fr: "),
+        ("en", cli(lang="xx"), "has no symbol in the dictionary"),
+        ("de", cli(lang="de"), "was trained with another dictionary"),
+        ("de", cli(language_module=text["de"] / "dict.txt"), "is not a checkpoint, or it is damaged"),
+    ):
+        assert re.search(expected, error(code, *more))
     content = torch.load(module_files["de"])
+    wide = {name: v.repeat(1, 2)[..., :40] if v.dim() > 1 else v for name, v in content["state"].items()}
     for name, change, expected in (
-        (
-            "wide",
-            {
-                "state": {
-                    key: value.repeat(1, 2)[..., :40] if value.dim() > 1 else value
-                    for key, value in content["state"].items()
-                }
-            },
-            "has shape",
-        ),
+        ("wide", {"state": wide}, "has shape"),
         ("other", {"body": "0"}, "was learned with another body than the model's"),
         ("positions", {"language_positions": True}, "is with positions of its own (--language-positions), the model"),
         ("adapters", {"adapters": 4}, "lacks encoder.layers.0.attention_adapter.down.weight, which the model has"),
     ):
         torch.save(content | change, tmp_path / name)
         assert expected in error("de", "--language-module", tmp_path / name), name
-    assert not list(to.glob("*.tsv"))
+    assert not list(tmp_path.glob("*.tsv"))
 
 
 def test_options_that_do_not_fit(text, task_files, steps, tmp_path):
     line = pretraining(text["de"], tmp_path / "save", "--max-update", 1)
-    assert refusal(run_train, [*line, "--new-language-module"]).startswith(
-        "--new-language-module needs --init-from and an encoder with language modules"
-    )
-    assert "was trained with another dictionary" in refusal(run_train, [*line, "--init-from", steps["L1"]])
-    assert "needs --language-positions False, this run has True" in refusal(
-        run_train, [*line, "--init-from", steps["L1"], "--new-language-module", "--language-positions"]
-    )
-    assert "needs --segment-embeddings added, this run has none" in refusal(
-        run_train, learning(text["de"], steps["L1"], tmp_path / "save", "--segment-embeddings", "none")
-    )
-    module = ["--language-module", steps["de"], "--lang", "de"]
-    assert refusal(run_train, [*line, *module]).startswith(
-        f"--language-module {steps['de']}: --init-from must name the model"
-    )
-    assert "choose one of them" in refusal(run_train, learning(text["de"], steps["L1"], tmp_path / "save", *module))
+    step_2 = learning(text["de"], steps["L1"], tmp_path / "save")
+    new, module = "--new-language-module", cli(language_module=steps["de"], lang="de")
     plain = finetuning(text["en"], task_files, steps["L1"], tmp_path / "save")
     plain[plain.index("xl_monotrans_tiny")] = "xl_xlmr_tiny"
-    assert "--freeze language-module: no parameter has such a name" in refusal(run_train, plain)
+    for words, expected in (
+        ([*line, new], f"^{new} needs --init-from and an encoder with language modules"),
+        ([*line, "--init-from", steps["L1"]], "was trained with another dictionary"),
+        ([*step_2, "--language-positions"], "needs --language-positions False, this run has True"),
+        ([*step_2, "--segment-embeddings", "none"], "needs --segment-embeddings added, this run has none"),
+        ([*line, *module], f"^--language-module {steps['de']}: --init-from must name the model"),
+        ([*step_2, *module], "choose one of them"),
+        (plain, "--freeze language-module: no parameter has such a name"),
+    ):
+        assert re.search(expected, refusal(run_train, words))
 
 
 def test_a_body_that_is_trained_too_fits_no_other_model(text, steps, tmp_path):
     line = learning(text["de"], steps["L1"], tmp_path / "save")
     del line[line.index("--train-only") : line.index("--train-only") + 2]
     assert "the body is trained too: the language module fits no other model" in run_train(line).log
-    path = tmp_path / "save/checkpoint_last.pt"
-    assert "another body" in refusal(
-        zero_shot, text["de"], steps["tuned"], tmp_path, "--lang", "de", "--language-module", path
-    )
+    more = cli(lang="de", language_module=tmp_path / "save/checkpoint_last.pt")
+    assert "another body" in refusal(zero_shot, text["de"], steps["tuned"], tmp_path, *more)
 
 
 def test_a_language_module_learned_over_a_classifier_belongs_to_its_body(
     text, task_files, steps, module_files, tmp_path
 ):
     """It fits that classifier only, which also takes the modules of the body that it was fine-tuned from."""
-    run_train(learning(text["fr"], steps["tuned"], tmp_path / "fr", *ONLY_WORDS))
-    module = tmp_path / "fr/checkpoint_last.pt"
-    trained, predicting = load(steps["L1"]), [name for name in load(module) if name.startswith("output.")]
-    assert predicting and all(torch.equal(load(module)[name], trained[name]) for name in predicting)
+    module = trained(learning(text["fr"], steps["tuned"], tmp_path / "fr", *ONLY_WORDS))
+    before, predicting = load(steps["L1"]), [name for name in load(module) if name.startswith("output.")]
+    assert predicting and all(torch.equal(load(module)[name], before[name]) for name in predicting)
     assert language_modules.read(module).body == language_modules.body_digest(load(steps["tuned"]), False)
-    zero_shot(text["fr"], steps["tuned"], tmp_path, "--lang", "fr", "--language-module", module)
+    zero_shot(text["fr"], steps["tuned"], tmp_path, lang="fr", language_module=module)
     assert (tmp_path / "valid.fr.tsv").is_file()
-    run_train(finetuning(text["en"], task_files, steps["L1"], tmp_path / "other", "--max-update", 1))
-    other = tmp_path / "other/checkpoint_last.pt"
-    zero_shot(text["fr"], other, tmp_path, "--lang", "fr", "--language-module", module_files["fr"])
-    assert "another body" in refusal(
-        zero_shot, text["fr"], other, tmp_path, "--lang", "fr", "--language-module", module
-    )
+    other = trained(finetuning(text["en"], task_files, steps["L1"], tmp_path / "other", "--max-update", 1))
+    zero_shot(text["fr"], other, tmp_path, lang="fr", language_module=module_files["fr"])
+    more = cli(lang="fr", language_module=module)
+    assert "another body" in refusal(zero_shot, text["fr"], other, tmp_path, *more)
 
 
-def test_a_language_module_learned_in_16_bits_belongs_to_the_body_in_32(
-    text, steps, module_files, task_files, tmp_path
-):
-    run_train(learning(text["de"], steps["L1"], tmp_path / "de", "--bf16"))
-    module = language_modules.read(tmp_path / "de/checkpoint_last.pt")
-    assert (
-        module.body
-        == language_modules.read(module_files["de"]).body
-        == language_modules.body_digest(load(steps["L1"]), False)
-    )
-    zero_shot(
-        text["de"], steps["tuned"], tmp_path, "--lang", "de", "--language-module", tmp_path / "de/checkpoint_last.pt"
-    )
+def test_a_language_module_learned_in_16_bits_belongs_to_the_body_in_32(text, steps, module_files, tmp_path):
+    module = trained(learning(text["de"], steps["L1"], tmp_path / "de", "--bf16"))
+    bodies = {language_modules.read(path).body for path in (module, module_files["de"])}
+    assert bodies == {language_modules.body_digest(load(steps["L1"]), False)}
+    zero_shot(text["de"], steps["tuned"], tmp_path, lang="de", language_module=module)
 
 
 def test_a_language_module_of_several_languages_serves_those_named(data_bin, task_files, tmp_path):
     """A joint model's: without --lang, --eval-langs names the languages."""
-    run_train(pretraining(data_bin, tmp_path / "L1", *ONLY_WORDS, "--max-update", 1))
-    body = tmp_path / "L1/checkpoint_last.pt"
-    run_train(finetuning(data_bin, task_files, body, tmp_path / "tuned", "--max-update", 1))
-    zero_shot(
-        data_bin, tmp_path / "tuned/checkpoint_last.pt", tmp_path, "--language-module", body, "--eval-langs", "de,fr"
-    )
+    body = trained(pretraining(data_bin, tmp_path / "L1", *ONLY_WORDS, "--max-update", 1))
+    tuned = trained(finetuning(data_bin, task_files, body, tmp_path / "tuned", "--max-update", 1))
+    zero_shot(data_bin, tuned, tmp_path, language_module=body, eval_langs="de,fr")
     assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}

@@ -7,7 +7,7 @@ import torch
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from tests.commands import denoising, load, pretraining, run_train, translation
+from tests.commands import denoising, load, pretraining, run_train, trained, translation
 from tests.tiny_data import write_dictionary
 
 TOKENS, BIAS = "token_embeddings.table.weight", "token_embeddings.output_bias"
@@ -96,8 +96,7 @@ def test_translation_from_an_encoder(reordered, mlm, tmp_path, shared):
 
 @pytest.mark.parametrize("shared", [[], ["--share-embeddings"]])
 def test_translation_from_a_translation_model(reordered, data_bin, tmp_path, shared):
-    run_train([*translation(data_bin, tmp_path / "old", "-s", "en", "-t", "de", *shared), *ONCE])
-    path = tmp_path / "old" / "checkpoint_last.pt"
+    path = trained([*translation(data_bin, tmp_path / "old", "-s", "en", "-t", "de", *shared), *ONCE])
 
     def line(folder):
         return translation(reordered, folder, "-s", "en", "-t", "fr", *shared)
@@ -109,8 +108,7 @@ def test_translation_from_a_translation_model(reordered, data_bin, tmp_path, sha
 
 def test_denoising(reordered, data_bin, tmp_path):
     """An encoder-decoder for pre-training, from another one."""
-    run_train([*denoising(data_bin, tmp_path / "old"), *ONCE])
-    path = tmp_path / "old" / "checkpoint_last.pt"
+    path = trained([*denoising(data_bin, tmp_path / "old"), *ONCE])
     found, _, fresh = runs_of(lambda folder: denoising(reordered, folder), tmp_path, "--init-from", path)
     stacks = {"encoder": "encoder", "decoder": "decoder"}
     assert check(reordered, load(path), found, fresh, stacks) == 4

@@ -22,6 +22,7 @@ from tests.commands import (
     pretraining,
     run_train,
     run_validate,
+    trained,
     translation,
     unsupervised,
 )
@@ -114,8 +115,7 @@ def test_a_checkpoint_has_16_bits_for_the_model_and_32_for_training(data_bin, tm
     def fits(values):
         return all(torch.equal(value, value.to(PRECISIONS[name]).float()) for value in values)
 
-    run_train([*pretraining(data_bin, tmp_path, "--max-update", 3, f"--{name}"), "--disable-validation"])
-    path = tmp_path / "checkpoint_last.pt"
+    path = trained([*pretraining(data_bin, tmp_path, "--max-update", 3, f"--{name}"), "--disable-validation"])
     model = state_of(path)["model"].values()
     assert all(value.dtype == torch.float32 for value in model) and fits(model)
     assert fits(trained_parameters(path).values()) == name.startswith("memory")

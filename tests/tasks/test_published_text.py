@@ -24,6 +24,7 @@ from tests.commands import (
     run_interactive,
     run_train,
     run_validate,
+    trained,
     translation,
 )
 from tests.published_text import SPECIAL
@@ -91,8 +92,7 @@ def test_from_the_description_to_predictions(data, files, tmp_path):
 def titles(data, files, tmp_path_factory):
     """A model after one update on the titles."""
     folder = tmp_path_factory.mktemp("titles")
-    run_train(generation(data, files, folder, *cli(max_update=1, disable_validation=True)))
-    return folder / "checkpoint_last.pt"
+    return trained(generation(data, files, folder, *cli(max_update=1, disable_validation=True)))
 
 
 def test_an_exported_classifier_of_pairs_names_the_other_framing(data, tmp_path, caplog):

@@ -22,7 +22,7 @@ from preprocess import binarize
 from preprocess.pipeline import prepare
 from preprocess.verification import verify
 from tests.builders import write_task
-from tests.commands import classification, load, pretraining, run_train, translation
+from tests.commands import classification, load, pretraining, run_train, trained, translation
 from tests.tasks.conftest import preprocess_here
 from tests.tasks.published_data import data as published  # noqa: F401
 from tests.tasks.tiny_text import WORDS, sentences
@@ -54,9 +54,7 @@ def english(data_bin, tmp_path_factory):
 @pytest.fixture(scope="module")
 def checkpoint(data_bin, tmp_path_factory):
     """A checkpoint of MLM in three languages."""
-    folder = tmp_path_factory.mktemp("three languages")
-    run_train(pretraining(data_bin, folder, *SHORT, objectives="mlm"))
-    return folder / "checkpoint_last.pt"
+    return trained(pretraining(data_bin, tmp_path_factory.mktemp("three languages"), *SHORT, objectives="mlm"))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from fairseq_xl.checkpoints.embedding_files import Vectors, write as write_vecto
 from fairseq_xl.commands import main
 from fairseq_xl.embeddings.words import WordEmbeddings
 from fairseq_xl.errors import UserError
-from tests.commands import load, pretraining, run_train
+from tests.commands import load, pretraining, trained
 from tests.tasks.tiny_text import WORDS, write
 
 TABLE = "encoder.token_embeddings.table.weight"
@@ -18,8 +18,7 @@ TABLE = "encoder.token_embeddings.table.weight"
 @pytest.fixture(scope="module")
 def checkpoint(data_bin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("embeddings")
-    run_train([*pretraining(data_bin, folder), "--max-update", 1, "--disable-validation"])
-    return folder / "checkpoint_last.pt"
+    return trained([*pretraining(data_bin, folder), "--max-update", 1, "--disable-validation"])
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from tests.commands import (
     pretraining,
     run_train,
     run_validate,
+    trained,
     translation,
     validation,
 )
@@ -158,8 +159,7 @@ def test_cross_attention_alone_is_trained(data_bin, tmp_path, encoders):
 def separate(data_bin, tmp_path_factory):
     """A translation model whose encoder and decoder have token embeddings of their own."""
     folder = tmp_path_factory.mktemp("separate")
-    run_train(translation(data_bin, folder, "-s", "en", "-t", "de", "--max-update", 1, "--disable-validation"))
-    return folder / "checkpoint_last.pt"
+    return trained(translation(data_bin, folder, "-s", "en", "-t", "de", "--max-update", 1, "--disable-validation"))
 
 
 def test_two_tables_do_not_fit_into_one(data_bin, tmp_path, separate):

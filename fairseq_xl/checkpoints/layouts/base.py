@@ -98,11 +98,7 @@ class Layout:
         return check_settings(fairseq_settings(checkpoint))
 
     def to_ours(self, weights: State, settings: Settings) -> State:
-        """Converts weights to our names, and floating-point ones to float32.
-
-        Raises `UserError` for names that are missing or left over, output layers that are not tied, and weights that
-        are not finite or do not fit each other.
-        """
+        """Converts weights to our names, in float32; `UserError` for names, shapes and values that do not fit."""
         weights = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
         for pattern, replacement in self.renames:
             weights = {re.sub(pattern, replacement, name): value for name, value in weights.items()}
@@ -187,10 +183,7 @@ class Layout:
         return reasons
 
     def to_theirs(self, state: State) -> State:
-        """Converts our weights to the names of the layout: the inverse of `to_ours`.
-
-        Raises `UserError` for parameters that the layout does not have.
-        """
+        """The inverse of `to_ours`; raises `UserError` for parameters that the layout does not have."""
         return self.names.to_theirs(dict(state))
 
     def config(self, model: Own, state: State, stack: str = "encoder") -> Settings:

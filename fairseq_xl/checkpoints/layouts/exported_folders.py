@@ -29,10 +29,7 @@ _MODULES = [
 
 
 def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int | None = None) -> None:
-    """Writes config.json and model.safetensors, and generation_config.json of an encoder-decoder.
-
-    `dtype` is a key of `DTYPES`, `start` the id of the target language's symbol, or None if it depends on the text.
-    """
+    """Writes weights of a type in `DTYPES`, and configs; `start`: the decoder's first symbol, None if it varies."""
     config = model.config | {"dtype": dtype}
     if config.get("is_encoder_decoder"):
         generation: dict[str, Any] = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS}
@@ -55,7 +52,6 @@ def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int 
 
 
 def _cast(weights: State, dtype: str) -> State:
-    """Converts weights to another type; raises `UserError` for values that are too large for it."""
     converted = {name: value.to(DTYPES[dtype]).contiguous() for name, value in weights.items()}
     for name, value in converted.items():
         if not is_finite(value):

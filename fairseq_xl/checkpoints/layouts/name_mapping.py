@@ -36,11 +36,7 @@ class Table:
     ignored: tuple[str, ...] = ()
 
     def to_ours(self, weights: State) -> State:
-        """Converts the state dict of a file to our names. Tensors that are not joined share memory with the file's.
-
-        Raises `UserError` for names that are missing or left over, values that are not finite floating-point numbers,
-        tied parameters that differ, and shapes that cannot be joined.
-        """
+        """Converts a file's state dict to our names; `UserError` for names, shapes and values that do not fit."""
         weights = {
             name: tensor
             for name, tensor in weights.items()

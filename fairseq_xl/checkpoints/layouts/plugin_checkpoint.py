@@ -96,10 +96,7 @@ def read_own(
 
 
 def for_languages(model: Own, source: str, target: str | None = None) -> Own:
-    """Adds the embedding of the language of a stack's text, encoder or decoder, to its positions, in place of all.
-
-    Raises `UserError` for a language that the model does not have.
-    """
+    """Adds the language embeddings of source and target to the positions; `UserError` for an unknown language."""
     if not model.languages:
         return model
     state = dict(model.state)

@@ -27,10 +27,7 @@ def has_weights(folder: Path) -> bool:
 
 
 def weights_file(path: Path) -> Path:
-    """The file of weights, or index of shards, of a folder, a checkpoint of this package included, or the file itself.
-
-    Raises `UserError` for a folder without weights.
-    """
+    """The file of weights, or index of shards, in a folder, or the file itself; `UserError` for a folder without."""
     if not path.is_dir():
         return path
     for name in (*_names(), *CHECKPOINTS):
@@ -45,11 +42,7 @@ def _names() -> list[str]:
 
 
 def load_weights(file: Path, values: bool = True) -> Any:
-    """The content of a file of weights: a state dict, or another object of torch.save. Shards are joined.
-
-    Without `values`, parameters are on the meta device. Raises `UserError` for a file that cannot be read, an index
-    that names files elsewhere, and missing shards.
-    """
+    """Weights of a file or of its shards; without `values` on the meta device. Raises `UserError` for damaged ones."""
     if file.name.endswith(INDEX):
         return _load_shards(file, values)
     if file.suffix != ".safetensors":

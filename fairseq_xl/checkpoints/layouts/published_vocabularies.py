@@ -67,7 +67,6 @@ def read_symbols(file: Path, languages: Sequence[str] = ()) -> list[str]:
 
 
 def _dictionary(file: Path) -> list[str]:
-    """Symbols of fairseq's dict.txt, a line "symbol count" each."""
     try:
         lines = read_whole(file, vocabulary=True).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:

@@ -27,10 +27,7 @@ BYTE = re.compile("<0x..>", re.DOTALL)
 
 
 def read_tokenizer(path: Path) -> dict[str, Any]:
-    """The content of a tokenizer.json, whose "model" and "added_tokens" have the expected form.
-
-    Raises `UserError` for a missing or damaged file, and for one that is no tokenizer.
-    """
+    """The content of a tokenizer.json; raises `UserError` for a missing or damaged file, and for other content."""
     content = json_object(path)
     model = content.get("model")
     if not isinstance(model, dict) or not _is_vocabulary(model):
@@ -145,10 +142,7 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
 
 
 def _steps(content: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
-    """Normalizers and pre-tokenizers of a tokenizer.json, those in sequences included.
-
-    Raises `UserError` for a step that SentencePiece does not have.
-    """
+    """Normalizers and pre-tokenizers, also those in sequences; `UserError` for one that SentencePiece lacks."""
     queue = [step for step in (content.get("normalizer"), content.get("pre_tokenizer")) if step]
     while queue:
         step = queue.pop(0)

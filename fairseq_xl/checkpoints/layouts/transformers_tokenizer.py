@@ -107,7 +107,6 @@ def _write_xlm_vocabulary(folder: Path, data: Path, dictionary: XLDictionary, su
 
 
 def _warn_of_tokenizers(data: Path, language: str | None) -> None:
-    """Logs a warning for each tokenizer that transformers does not apply to the text of a language."""
     languages_by_tokenizer: dict[str, list[str]] = {}
     for xx, name in of_languages.named_in(data).items():
         if language in (None, xx) and (xx, name) != ("en", of_languages.XLM):

@@ -25,10 +25,7 @@ class Input:
 
 
 def frame(texts: Sequence[Any], framing: Framing, longest: int) -> Input:
-    """Frames token ids (t_i,) that end in ``</s>`` as one `Input` of at most `longest` tokens.
-
-    The longest text is truncated first.
-    """
+    """Frames texts (t_i,) that end in ``</s>``; to have at most `longest` tokens, the longest is truncated first."""
     room, parts = longest - len(texts), list(texts)  # <s>, and </s> between two texts
     for rank, index in enumerate(sorted(range(len(texts)), key=lambda index: len(texts[index]))):
         parts[index] = truncate(texts[index], room // (len(texts) - rank))
@@ -44,12 +41,7 @@ def segments(tokens: np.ndarray, eos: int, pad: int) -> np.ndarray:
 
 
 class LabelledExamples(ListedExamples):
-    """Labelled examples with their inputs, in memory. All inputs of an example are in one batch.
-
-    Args:
-        examples: the examples, with a `language` each.
-        inputs: for each example, the list of its `Input`.
-    """
+    """Labelled examples, each with its `language` and a list of `Input` that are in one batch, in memory."""
 
     def __init__(self, examples: Sequence[Any], inputs: Sequence[list[Input]]):
         super().__init__(np.arange(len(examples)))

@@ -50,12 +50,9 @@ def split_into_words(
 
 
 def shuffled(text: Text, keys: Numbers, reach: float) -> Text:
-    """Sorts words by their index + U(0, reach), so that each word moves by fewer than `reach` positions.
+    """Sorts words by their index + U(0, reach), which moves each by fewer than `reach` positions; `keys` (B,) uint64.
 
     No word passes a special symbol: the words between two symbols are shuffled among themselves.
-
-    Args:
-        keys: (B,) uint64 keys of the examples.
     """
     special = text.words == NO_WORD
     moved = text.words + reach * _word_draws(text, keys, DISTANCE)
@@ -75,10 +72,7 @@ def dropped(text: Text, keys: Numbers, probability: float, pad: int) -> Text:
 
 
 def masked(text: Text, keys: Numbers, share: float, mask_index: int, pad: int) -> Text:
-    """Replaces a share of the words of each row, rounded at random, by one `<mask>` each.
-
-    Returns: `Text` (B, T'), T' <= T, in which a `<mask>` belongs to no word.
-    """
+    """Replaces a share of each row's words, rounded at random, by one `<mask>` each, which belongs to no word."""
     rows, columns = np.nonzero(text.words != NO_WORD)
     is_word = np.zeros((len(text.words), text.width), dtype=bool)
     is_word[rows, text.words[rows, columns]] = True

@@ -1,33 +1,63 @@
 # Functions of the recipes' scripts, which source this file.
 
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+package=$(dirname "$recipes")/fairseq_xl  # of --user-dir
+export PYTHONPATH=${package%/*}${PYTHONPATH:+:$PYTHONPATH}
+# `import fairseq` uses torch.jit.script, which torch 2.15 deprecates
+export PYTHONWARNINGS=${PYTHONWARNINGS:+$PYTHONWARNINGS,}'ignore:`torch.jit.script` is deprecated:FutureWarning'
+
 # refuse SENTENCE: prints an error and ends the script. $program is the name to print (default: the script's).
 refuse() {
     echo "${program:-$(basename "$0")}: $1" >&2
     exit 2
 }
 
-# arguments NUMBER "$@": if the first argument is -h or --help, prints the comment at the top of the script. With fewer
-# than NUMBER arguments, prints that comment up to its first colon, and fails.
+# arguments NAME ... -- "$@": sets the variables NAME to the script's first arguments. With -h or --help, or with fewer
+# arguments, prints the usage and ends the script.
 arguments() {
-    local number=$1 place=0 comment argument words; shift
-    comment=$(sed -n -e 1d -e '/^#SBATCH/d' -e '/^#/!q' -e 's/^# \{0,1\}//p' "$0")
-    case ${1:-} in
-        -h | --help) echo "$comment"; exit ;;
-    esac
-    words=${comment#*.sh }  # in a batch system $0 is not the script's name
-    read -ra words <<<"${words//$'\n'/ }"
-    for argument in ${1+"${@:1:$number}"}; do
-        case $argument:${words[$place]-} in
-            *.yaml:*.yaml) ;;
-            *.yaml:* | --*) break ;;  # an argument before it is missing
+    local name names=()
+    while [ "$1" != -- ]; do names+=("$1"); shift; done
+    shift
+    for name in "${names[@]}"; do
+        case ${1:-} in
+            -h | --help) usage "${names[@]}"; exit ;;
+            "" | -*) usage "${names[@]}" >&2; exit 2 ;;
         esac
-        place=$((place + 1))
-        [ -z "$argument" ] || number=$((number - 1))
+        printf -v "$name" %s "$1"
+        shift
     done
-    [ "$number" -gt 0 ] || return 0
-    comment=${comment%%: *}
-    echo "usage: ${comment//$'\n'/ }" >&2
-    exit 2
+    case ${1:-} in -h | --help) usage "${names[@]}"; exit ;; esac
+    type -P fairseq-train >/dev/null ||
+        refuse "fairseq is missing: \`. recipes/environment.sh\` in the repository prepares and activates the environment"
+}
+usage() {
+    echo "usage: $(basename "$0") $(tr '[:lower:]' '[:upper:]' <<<"$*") [--config FILE ...] [--flag value ...]"
+    echo "$0 describes them."
+}
+
+# fairseq-train ARGUMENTS ..., -validate, -generate: prints and runs the command; fairseq-train in the processes of
+# --launch 'COMMAND ...' if that is among the arguments. `last fairseq-train ARGUMENTS ...` replaces the script by it: it
+# gets the script's signals.
+fairseq-train() {
+    local words=() launch=()
+    while [ $# -gt 0 ]; do
+        if [ "$1" = --launch ]; then
+            read -ra launch <<<"${2:?--launch needs a command}"
+            [ "${launch[0]}" != torchrun ] || launch=(torchrun --no-python "${launch[@]:1}")
+            shift
+        else
+            words+=("$1")
+        fi
+        shift
+    done
+    printed ${launch[@]+"${launch[@]}"} fairseq-train "${words[@]}"
+}
+fairseq-validate() { printed fairseq-validate "$@"; }
+fairseq-generate() { printed fairseq-generate "$@"; }
+last() { last=exec "$@"; }
+printed() {
+    { printf +; printf ' %q' "$@"; echo; } >&2
+    ${last:-} env "$@"  # env runs the program, not the function of that name
 }
 
 # check_number OPTION NUMBER: fails unless NUMBER is a whole number above 0.
@@ -43,14 +73,13 @@ check_language() {
 text_file() { [ -f "$1" ] || [ -f "$1.gz" ] || [ -f "$1.xz" ] || [ -f "$1.zst" ]; }
 
 # task_type TYPE: sets `task` to the fairseq task of a TYPE of fine-tuning, `suffix` to the ending of its files, and the
-# array `type_config` to its configurations.
+# array `type_config` to its --config files.
 task_type() {
-    local configs
-    configs=$(dirname "${BASH_SOURCE[0]}")/xlm/config
-    task=xl_${1//-/_} suffix=tsv type_config=("$configs/finetune.yaml")
+    local configs=$recipes/xlm/config
+    task=xl_${1//-/_} suffix=tsv type_config=(--config "$configs/finetune.yaml")
     case $1 in
         classification) ;;
-        ranking | tagging | question-answering) type_config+=("$configs/$1.yaml") ;;
+        ranking | tagging | question-answering) type_config+=(--config "$configs/$1.yaml") ;;
         *) refuse "TYPE $1: choose classification, ranking, tagging or question-answering" ;;
     esac
     [ "$1" != question-answering ] || suffix=json
@@ -68,11 +97,9 @@ take_no_scores() {
     done
 }
 
-# setting NAME [CONFIG.yaml ...] [--flag value ...]: prints the value of --NAME: the last one among the flags, or else
+# setting NAME [--config FILE ...] [--flag value ...]: prints the value of --NAME: the last one among the flags, or else
 # among the files; nothing if none has it.
-setting() {
-    PYTHONPATH=$(dirname "${BASH_SOURCE[0]}")/..${PYTHONPATH:+:$PYTHONPATH} python -m recipes.finetuning setting "$@"
-}
+setting() { python -m recipes.finetuning setting "$@"; }
 
 # replacing FILE COMMAND ...: replaces FILE by the output of COMMAND if COMMAND succeeds. The output first goes to
 # FILE.tmp; a link of that name is removed, not followed.
@@ -91,17 +118,3 @@ what_failed() {
     echo "$end" >&2
 }
 
-# start_from CHECKPOINT: sets the array `start` to the flags that initialize encoder and decoder; it is empty for
-# "random".
-start_from() {
-    start=()
-    [ "$1" = random ] || start=(--init-from "$1")
-}
-
-# run_training DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: replaces the script by fairseq-train, which then gets
-# the script's signals, and also writes the log to SAVE_DIR. $recipe is the script's folder.
-run_training() {
-    local data=$1 save=$2; shift 2
-    mkdir -p "$save"
-    exec python "$recipe/../launch.py" train "$data" "$@" --save-dir "$save" --log-file "$save/train.log"
-}

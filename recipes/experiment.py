@@ -30,7 +30,7 @@ from recipes.commands import Progress, signal_group, started
 from recipes.experiment_file import ROOT, Experiment, Step, check_files
 from recipes.settings import RECORD
 
-STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped (recipes/launch.py)
+STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped
 
 
 class Run:

@@ -1,13 +1,13 @@
 """Checks before, and figures after, `finetune.sh` and `multitask.sh`.
 
-python -m recipes.finetuning check TRAIN_LANGS EVAL_LANGS [NAME=]TYPE:TASK_FILES ... CONFIG.yaml ... [--flag value ...]
-python -m recipes.finetuning objectives TRAIN_LANGS EVAL_LANGS NAME=TYPE:TASK_FILES ... CONFIG.yaml ... [--flag ...]
+python -m recipes.finetuning check TRAIN_LANGS EVAL_LANGS [NAME=]TYPE:TASK_FILES ... [--config FILE ...] [--flag ...]
+python -m recipes.finetuning objectives TRAIN_LANGS EVAL_LANGS NAME=TYPE:TASK_FILES ... [--config FILE ...] [--flag ...]
 python -m recipes.finetuning labeled TYPE:TASK_FILES SPLIT LANGS
-python -m recipes.finetuning setting NAME [CONFIG.yaml ...] [--flag value ...]
+python -m recipes.finetuning setting NAME [--config FILE ...] [--flag value ...]
 python -m recipes.finetuning show SCORES.json ...
 
-`check` fails unless the files of every split and language exist. The words from the first CONFIG.yaml on are those of
-recipes/launch.py, and --no-scores; the variable PREDICT has flags of fairseq-validate. EVAL_LANGS has the languages,
+`check` fails unless the files of every split and language exist. The flags are those of fairseq-train,
+--launch and --no-scores; the variable PREDICT has flags of fairseq-validate. EVAL_LANGS has the languages,
 and may have those of single tasks: "en,de,fr NAME=en,de". `objectives` prints, as YAML, the flags of a run with an
 objective for each task. `labeled` prints the languages with labels in their file of a split, joined by commas, and the
 others on stderr. `setting` prints the value of --NAME, or nothing. `show` prints the averages of each file of scores
@@ -29,7 +29,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import read_json
-from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, overridden
+from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, expanded
 from fairseq_xl.io.options import option_name
 from recipes.entry_point import call
 
@@ -80,7 +80,8 @@ def objectives(train: str, evaluate: str, *words: str) -> None:
         values |= {"valid_langs": validation_languages(name, evaluated, flags)}
         settings += [f"{name}.{key}={value}" for key, value in values.items()]
     main_metric = f"{OBJECTIVES[kinds[name]].main_metric}_{name}"
-    run = {"--updates-per-epoch": "auto"} | {flag: flags[flag] for flag in flags if flag not in task_flags}
+    remaining = {flag: value for flag, value in flags.items() if flag not in {*task_flags, "--launch"}}
+    run = {"--updates-per-epoch": "auto"} | remaining
     run |= {"--task": "xl_pretraining", "--criterion": "xl_pretraining"}
     run["--best-checkpoint-metric"] = "score" if len(tasks) > 1 else main_metric
     run["--objectives"] = ",".join(map("=".join, kinds.items()))
@@ -97,8 +98,8 @@ def file_reader(kind: str) -> Any:
 
 
 def parse(words: tuple[str, ...]) -> tuple[dict[str, list[str]], dict[str, Any]]:
-    """Returns tasks, {name or "": [type, folders]}, and the values of the configurations and flags after them."""
-    tasks = list(itertools.takewhile(lambda word: not word.endswith((".yaml", ".yml")), words))
+    """Returns tasks, {name or "": [type, folders]}, and the values of the flags after them."""
+    tasks = list(itertools.takewhile(lambda word: not word.startswith("--"), words))
     names = [task.partition(":")[0].rpartition("=")[0] for task in tasks]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"SUBTASKS: {twice[0]} is named twice")
@@ -140,9 +141,8 @@ def labeled(task: str, split: str, codes: str) -> None:
 
 
 def options(words: tuple[str, ...]) -> dict[str, Any]:
-    """Returns {flag: value} of configurations and flags, which override. Raises `UserError` for a wrong file."""
-    configs = list(itertools.takewhile(lambda word: word.endswith((".yaml", ".yml")), words))
-    return values_of(overridden(configs, words[len(configs) :]))
+    """Returns {flag: value} of flags, those of --config files included. Raises `UserError` for a wrong file."""
+    return values_of(expanded(words))
 
 
 def values_of(arguments: list[str]) -> dict[str, Any]:

@@ -9,8 +9,6 @@
 # token ids of transformers' tokenizer and of this package are equal. A repeated run resumes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-. "$root/recipes/common.sh"
-arguments 0 "$@"
 cd "$root"
 . recipes/environment.sh
 exec python -m recipes.experiment recipes/interchange/chain.yaml "$@"

@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     values = [f"corpus={description}", f"source={source}", f"target={target}"]
     if options.corpus:
         for name in ("pretrain", "translate"):
-            values.append(f"{name}-configs={CONFIGS}/{name}-toy.yaml {CONFIGS}/{name}-longer.yaml")
+            values.append(f"{name}-configs=--config {CONFIGS}/{name}-toy.yaml --config {CONFIGS}/{name}-longer.yaml")
         values += ["pretrain-flags=", f"random={RANDOM}"]
     experiment.main([str(ROOT / "recipes/quickstart.yaml"), *values, "--output", str(output), *updates])
 

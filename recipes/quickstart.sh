@@ -14,7 +14,5 @@
 # --updates  trains every model for N updates only, to try the script
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-. "$root/recipes/common.sh"
-arguments 0 "$@"
 . "$root/recipes/environment.sh"
 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec python "$root/recipes/quickstart.py" "$@"

@@ -136,17 +136,17 @@ def changed(path: str, old_files: dict[str, Any], files: dict[str, Any]) -> Iter
         yield from (f"{path}/{name}" for name in before if now.get(name) != before[name])
 
 
-def without_limits(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Returns the arguments without the flags of `LIMITS`, and the last value of each flag."""
-    remaining, limits = [], {}
+def without(flags: tuple[str, ...], arguments: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Returns the arguments without the flags, and the last value of each flag."""
+    remaining, values = [], {}
     rest = iter(arguments)
     for argument in rest:
         flag, equals, value = argument.partition("=")
-        if flag in LIMITS:
-            limits[flag] = value if equals else next(rest, "")
+        if flag in flags:
+            values[flag] = value if equals else next(rest, "")
         else:
             remaining.append(argument)
-    return remaining, limits
+    return remaining, values
 
 
 def smaller(before: dict[str, str], now: dict[str, str]) -> str:
@@ -160,7 +160,8 @@ def smaller(before: dict[str, str], now: dict[str, str]) -> str:
 
 def main(folder: Path, arguments: list[str], may_grow: bool = False) -> None:
     """Records the arguments in the folder. Raises `UserError` if its results have other arguments."""
-    remaining, limits = without_limits(arguments) if may_grow else (arguments, {})
+    arguments, _ = without(("--launch",), arguments)  # processes do not change the results
+    remaining, limits = without(LIMITS, arguments) if may_grow else (arguments, {})
     digests = Digests(folder)
     words = [word for argument in remaining for word in (argument, *parts(argument))]
     paths = [word for word in words if word and os.path.exists(word)]

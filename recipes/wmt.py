@@ -42,9 +42,9 @@ def description(arguments: Arguments) -> dict[str, Any]:
 
 
 def configurations(arguments: Arguments) -> list[str]:
-    """Returns the system's configuration for a model of one pair, if it exists."""
+    """Returns --config and the system's file for a model of one pair, if it exists."""
     path = f"{ROOT}/recipes/{arguments.system}/config/translate-{arguments.pairs[0]}.yaml"
-    return [path] if len(arguments.pairs) == 1 and os.path.isfile(path) else []
+    return ["--config", path] if len(arguments.pairs) == 1 and os.path.isfile(path) else []
 
 
 def record(arguments: Arguments, commands: Commands) -> None:

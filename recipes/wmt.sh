@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # wmt.sh xlm|veco DIRECTIONS DATA CHECKPOINT OUTPUT_DIR [--corpus FOLDER] [--keep-all-pairs] [--keep-diacritics]
-# [--back-translate MODEL] [--back-translate-flags "--flag value ..."] [CONFIG.yaml ...] [--flag value ...]: supervised
-# translation on the text of WMT14 (en-de, en-fr) and WMT16 (en-ro) from an XLM (X13) or VECO (V10, V13) checkpoint.
-# Encodes the text with the vocabulary of DATA, the folder that CHECKPOINT was pre-trained on; fine-tunes with
-# translate.sh of the system; translates the test set of each direction with beam 5; computes sacreBLEU, chrF and
+# [--back-translate MODEL] [--back-translate-flags "--flag value ..."] [--config FILE ...] [--flag value ...]:
+# supervised translation on the text of WMT14 (en-de, en-fr) and WMT16 (en-ro) from an XLM (X13) or VECO (V10, V13)
+# checkpoint. Encodes the text with the vocabulary of DATA, the folder that CHECKPOINT was pre-trained on; fine-tunes
+# with translate.sh of the system; translates the test set of each direction with beam 5; computes sacreBLEU, chrF and
 # tokenized BLEU. The text and the model are written to OUTPUT_DIR, translations and scores to OUTPUT_DIR/DIRECTION. A
 # repeated run resumes. An OUTPUT_DIR that was made with other settings, weights or bitext is refused.
 #
@@ -19,9 +19,9 @@
 # --back-translate MODEL: translate mono/train.LANGUAGE of the corpus folder out of each target language with MODEL, and
 # add the pairs to the training text. Several corpus folders: that of the first direction into LANGUAGE.
 # --back-translate-flags FLAGS: flags of fairseq-xl back-translate, such as "--sampling --sampling-topk 10".
-# CONFIG.yaml: the model has the paper's size without any; recipes/SYSTEM/config/translate-toy.yaml has a small model.
+# The model has the paper's size; --config recipes/SYSTEM/config/translate-toy.yaml makes it small.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/recipes/common.sh"
-arguments 5 "$@"
-PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec python "$root/recipes/wmt.py" "$@"
+arguments system directions data checkpoint output_dir -- "$@"
+exec python "$root/recipes/wmt.py" "$@"

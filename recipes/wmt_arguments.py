@@ -31,7 +31,7 @@ class Arguments:
     data: str
     checkpoint: str
     output: str
-    flags: list[str] = field(default_factory=list)  # CONFIG.yaml and flags of fairseq-train
+    flags: list[str] = field(default_factory=list)  # of fairseq-train
     corpus: str = ""  # --corpus
     back: tuple[str, ...] = ()  # --back-translate: the model and flags of fairseq-xl back-translate
     clean: str = ""  # rules that leave out pairs of en-fr; "" leaves out none

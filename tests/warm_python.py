@@ -103,9 +103,10 @@ def warm_environment(folder):
     """
     (folder / "bin").mkdir()
     (folder / "bin/python").symlink_to(python())
-    train = folder / "bin/fairseq-train"
-    train.write_text(f'#!/bin/sh\nexec {python()} -m fairseq_cli.train "$@"\n', encoding="utf-8")
-    train.chmod(0o755)
+    for name in ("train", "validate", "generate"):
+        program = folder / f"bin/fairseq-{name}"
+        program.write_text(f'#!/bin/sh\nexec {python()} -m fairseq_cli.{name} "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
     key = "cat setup.cfg recipes/constraints.txt recipes/environment.sh recipes/environment.py | cksum"
     stamp = subprocess.run(["bash", "-c", key], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (folder / ".fairseq_xl-tests").write_text(stamp, encoding="utf-8")

@@ -14,8 +14,8 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/benchmark
 . "$root/recipes/common.sh"
-arguments 0 "$@"
 case ${1:-} in
+    -h | --help) echo "usage: run.sh [OUTPUT_DIR] [--flag value ...]: $0 describes them"; exit ;;
     "" | -*) ;;
     *) output=$1; shift ;;
 esac

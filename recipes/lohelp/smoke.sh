@@ -9,8 +9,6 @@
 # Paths are relative to the repository. A repeated run resumes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-. "$root/recipes/common.sh"
-arguments 0 "$@"
 cd "$root"
 . recipes/environment.sh
 exec python -m recipes.experiment recipes/lohelp/smoke.yaml "$@"

@@ -1,29 +1,27 @@
 #!/usr/bin/env bash
-# best-language-module.sh DATA SAVE_DIR BODY CHECKPOINT TASK_FILES LANGUAGE SEEDS [CONFIG.yaml ...] [--flag value ...]:
-# step 2 with each of SEEDS (1,2,3); keeps the module with the best accuracy of the classifier CHECKPOINT on the valid
-# file of LANGUAGE (M7: el, th and sw); ends with SAVE_DIR/language-module.pt. CONFIG and flags are those of
-# pretrain.sh. A repeated run resumes.
+# best-language-module.sh DATA SAVE_DIR BODY CHECKPOINT TASK_FILES LANGUAGE SEEDS [--config FILE ...] [--flag value
+# ...]: step 2 with each of SEEDS (1,2,3); keeps the module with the best accuracy of the classifier CHECKPOINT on the
+# valid file of LANGUAGE (M7: el, th and sw); ends with SAVE_DIR/language-module.pt. Flags are those of pretrain.sh. A
+# repeated run resumes.
 set -euo pipefail
-recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$recipe/../common.sh"
-arguments 7 "$@"
-data=$1 save=$2 body=$3 checkpoint=$4 files=$5 language=$6 seeds=$7
+. "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+arguments data save_dir body checkpoint task_files language seeds -- "$@"
 shift 7
 [ -e "$body" ] || refuse "BODY $body: no such file or folder"  # published weights are a folder
 [ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
 for seed in ${seeds//,/ }; do check_number SEEDS "$seed"; done
 check_language "$data" "$language"
-check_files "$files" valid "$language"
-[ ! -e "$save/language-module.pt" ] || [ -f "$save/settings.json" ] ||
-    refuse "$save has a language-module.pt and no settings.json: name another SAVE_DIR"
-export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
+check_files "$task_files" valid "$language"
+[ ! -e "$save_dir/language-module.pt" ] || [ -f "$save_dir/settings.json" ] ||
+    refuse "$save_dir has a language-module.pt and no settings.json: name another SAVE_DIR"
 python -m recipes.best_seed check "$checkpoint" "$body"
-python -m recipes.settings "$save" "$language" "$recipe/config/pretrain.yaml" "$data/dict.txt" "$body" "$@"
+python -m recipes.settings "$save_dir" "$language" "$data/dict.txt" "$body" \
+    --config "$recipes/monotrans/config/pretrain.yaml" "$@"
 for seed in ${seeds//,/ }; do
-    bash "$recipe/learn-language-module.sh" "$data" "$save/$seed" "$body" "$@" --seed "$seed"
-    bash "$recipe/zero-shot.sh" "$checkpoint" "$save/$seed/valid" "$files" \
-        "$language=$data:$save/$seed/language-module.pt" --split valid
+    bash "$recipes/monotrans/add-language.sh" "$data" "$save_dir/$seed" "$body" "$@" --seed "$seed"
+    bash "$recipes/monotrans/zero-shot.sh" "$checkpoint" "$save_dir/$seed/valid" "$task_files" \
+        "$language=$data:$save_dir/$seed/language-module.pt" --split valid
 done
-best=$(python -m recipes.best_seed choose "$save" "$seeds")
+best=$(python -m recipes.best_seed choose "$save_dir" "$seeds")
 echo "best: seed $best" >&2
-replacing "$save/language-module.pt" cat "$save/$best/language-module.pt"
+replacing "$save_dir/language-module.pt" cat "$save_dir/$best/language-module.pt"

@@ -1,34 +1,30 @@
 #!/usr/bin/env bash
-# finetune.sh DATA SAVE_DIR TASK_FILES LANGUAGE BODY [CONFIG.yaml ...] [--type TYPE] [--flag value ...]: MonoTrans, step
-# 3: trains a classifier on LANGUAGE, that of DATA; the language module is frozen (M2, M7); best epoch by its
+# finetune.sh DATA SAVE_DIR TASK_FILES LANGUAGE BODY [--type TYPE] [--config FILE ...] [--flag value ...]: MonoTrans,
+# step 3: trains a classifier on LANGUAGE, that of DATA; the language module is frozen (M2, M7); best epoch by its
 # validation file. TYPE is that of recipes/finetune.sh (default: classification). BODY is the checkpoint of step 1.
-# --embedding-noise 0.075 is M4. At paper size without a CONFIG; config/finetune-toy.yaml makes it small. A repeated run
-# resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings or weights is
-# refused.
+# --embedding-noise 0.075 is M4. The model has the paper's size; --config recipes/monotrans/config/finetune-toy.yaml
+# makes it small. A repeated run resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with
+# other settings or weights is refused.
 set -euo pipefail
-recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$recipe/../common.sh"
-arguments 5 "$@"
-data=$1 save=$2 files=$3 language=$4 body=$5 words=() type=classification
+. "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+arguments data save_dir task_files language body -- "$@"
 shift 5
-[ -d "$files" ] || refuse "TASK_FILES $files: no such folder"
+[ -d "$task_files" ] || refuse "TASK_FILES $task_files: no such folder"
+words=() type=classification
 while [ $# -gt 0 ]; do
-    if [ "$1" = --type ]; then
-        type=${2:?--type needs a TYPE}
-        shift
-    else
-        words+=("$1")
-    fi
+    case $1 in
+        --type) type=${2:?--type needs a TYPE}; shift ;;
+        *) words+=("$1") ;;
+    esac
     shift
 done
 task_type "$type"
-configs=("${type_config[@]}" "$recipe/config/finetune.yaml")
+configs=("${type_config[@]}" --config "$recipes/monotrans/config/finetune.yaml")
 case $type in
-    tagging | question-answering) configs+=("$recipe/config/without-pooler.yaml") ;;
+    tagging | question-answering) configs+=(--config "$recipes/monotrans/config/without-pooler.yaml") ;;
 esac
-export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 set -- "${configs[@]}" ${words[@]+"${words[@]}"} --init-from "$body"
-python -m recipes.settings --may-grow "$save" "$type" "$language" "$data/dict.txt" \
-    "$data/sentencepiece.model" "$files" "$@"
-exec python "$recipe/../launch.py" train "$data" "$@" --task-files "$files" --lang "$language" \
-    --save-dir "$save" --log-file "$save/train.log"
+python -m recipes.settings --may-grow "$save_dir" "$type" "$language" "$data/dict.txt" \
+    "$data/sentencepiece.model" "$task_files" "$@"
+last fairseq-train "$data" --user-dir "$package" "$@" --task-files "$task_files" --lang "$language" \
+    --save-dir "$save_dir" --log-file "$save_dir/train.log"

@@ -7,8 +7,6 @@
 # frequent label. Paths are relative to the repository. A repeated run resumes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-. "$root/recipes/common.sh"
-arguments 0 "$@"
 cd "$root"
 . recipes/environment.sh
 exec python -m recipes.experiment recipes/monotrans/smoke.yaml "$@"

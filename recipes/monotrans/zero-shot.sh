@@ -7,10 +7,9 @@
 # mlqa (question-answering only; default: squad). PREDICT="--fp16" adds flags to fairseq-validate. Files without labels
 # are predicted and not scored.
 set -euo pipefail
-recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$recipe/../common.sh"
-arguments 4 "$@"
-checkpoint=$1 output=$2 files=$3 languages= split=test type=classification normalization= score=()
+. "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+arguments checkpoint output task_files language -- "$@"
+languages= split=test type=classification normalization= score=()
 shift 3
 while [ $# -gt 2 ]; do
     case ${*: -2:1} in
@@ -23,13 +22,12 @@ while [ $# -gt 2 ]; do
 done
 task_type "$type"
 if [ "$type" = question-answering ]; then
-    score=(--references "$files" --normalization "${normalization:-squad}")
+    score=(--references "$task_files" --normalization "${normalization:-squad}")
 elif [ -n "$normalization" ]; then
     refuse "--normalization is for --type question-answering"
 fi
-export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 [ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
-[ -d "$files" ] || refuse "TASK_FILES $files: no such folder"
+[ -d "$task_files" ] || refuse "TASK_FILES $task_files: no such folder"
 for argument; do
     [[ $argument =~ ^[^=]+=[^:]+(:.+)?$ ]] || refuse "$argument: expected LANGUAGE=DATA or LANGUAGE=DATA:MODULE"
     [[ $argument != *:* ]] || [ -f "${argument#*:}" ] || refuse "$argument: there is no MODULE ${argument#*:}"
@@ -39,17 +37,17 @@ done
 for argument; do
     data=${argument#*=}
     check_language "${data%%:*}" "${argument%%=*}"
-    check_files "$files" "$split" "${argument%%=*}" "$suffix"
+    check_files "$task_files" "$split" "${argument%%=*}" "$suffix"
 done
-labeled=$(python -m recipes.finetuning labeled "$type:$files" "$split" "$languages")
+labeled=$(python -m recipes.finetuning labeled "$type:$task_files" "$split" "$languages")
 mkdir -p "$output"
 for argument; do
     language=${argument%%=*} data=${argument#*=} module=()
     log=$output/$split.$language.log
     if [[ $data = *:* ]]; then module=(--language-module "${data#*:}"); fi
     # shellcheck disable=SC2086 # words of PREDICT are arguments
-    if ! python "$recipe/../launch.py" validate "${data%%:*}" "$recipe/../xlm/config/predict.yaml" --task "$task" \
-        --valid-subset "$split" --path "$checkpoint" --task-files "$files" --lang "$language" \
+    if ! fairseq-validate "${data%%:*}" --user-dir "$package" --config "$recipes/xlm/config/predict.yaml" \
+        --task "$task" --valid-subset "$split" --path "$checkpoint" --task-files "$task_files" --lang "$language" \
         ${module[@]+"${module[@]}"} --predictions-to "$output/predictions" ${PREDICT:-} >"$log" 2>&1; then
         what_failed "$log"
         ! grep -q '^fairseq_xl: error.*trained with --task xl_pretraining' "$log" ||

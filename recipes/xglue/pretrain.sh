@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
-# pretrain.sh DATA SAVE_DIR INIT CONFIG.yaml [CONFIG.yaml ...] [--flag value ...]: pre-training of Unicoder for XGLUE's
-# models for generation, xDAE (G4, G5) and xFNP (G6). The first CONFIG is the paper's, config/xdae.yaml or
-# config/xfnp.yaml; config/xdae-toy.yaml or config/xfnp-toy.yaml after it is small. INIT is XLM or XLM-R, of this
-# package or published, which initializes encoder and decoder (of an xFNP the encoder only); an encoder-decoder to
-# continue; or "random". A repeated run resumes.
+# pretrain.sh DATA SAVE_DIR INIT --config FILE [--config FILE ...] [--flag value ...]: pre-training of Unicoder for
+# XGLUE's models for generation, xDAE (G4, G5) and xFNP (G6). The first FILE is the paper's,
+# recipes/xglue/config/xdae.yaml or xfnp.yaml; xdae-toy.yaml or xfnp-toy.yaml after it makes the model small. INIT is
+# XLM or XLM-R, of this package or published, which initializes encoder and decoder (of an xFNP the encoder only); an
+# encoder-decoder to continue; or "random". A repeated run resumes.
 set -euo pipefail
-recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$recipe/../common.sh"
-arguments 4 "$@"
-data=$1 save=$2 init=(--init-from "$3")
-[ "$3" != random ] || init=()
+. "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+arguments data save_dir init -- "$@"
 shift 3
-run_training "$data" "$save" "$@" ${init[@]+"${init[@]}"}
+[ "$init" = random ] || set -- "$@" --init-from "$init"
+last fairseq-train "$data" --user-dir "$package" "$@" --save-dir "$save_dir" --log-file "$save_dir/train.log"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# pretrain.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: pre-trains an XLM and writes the log to SAVE_DIR.
-# Without CONFIG the model has the paper's size; config/pretrain-toy.yaml is small. A repeated run resumes.
+# pretrain.sh DATA SAVE_DIR [--config FILE ...] [--flag value ...]: pre-trains an XLM and writes the log to SAVE_DIR.
+# The model has the paper's size; --config recipes/xlm/config/pretrain-toy.yaml makes it small. A repeated run resumes.
+# --launch 'torchrun --nproc_per_node 8' trains in eight processes.
 set -euo pipefail
-recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$recipe/../common.sh"
-arguments 2 "$@"
-data=$1 save=$2
+. "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+arguments data save_dir -- "$@"
 shift 2
-run_training "$data" "$save" "$recipe/config/pretrain.yaml" "$@"
+last fairseq-train "$data" --user-dir "$package" --config "$recipes/xlm/config/pretrain.yaml" "$@" \
+    --save-dir "$save_dir" --log-file "$save_dir/train.log"

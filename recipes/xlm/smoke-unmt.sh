@@ -9,8 +9,6 @@
 # scores and logs stay in DIR (default: runs/xlm-unmt). Paths are relative to the repository. A repeated run resumes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-. "$root/recipes/common.sh"
-arguments 0 "$@"
 cd "$root"
 XL_EXTRAS=${XL_EXTRAS:-recipes,embeddings} . recipes/environment.sh
 exec python -m recipes.experiment recipes/xlm/smoke-unmt.yaml --jobs 2 "$@"

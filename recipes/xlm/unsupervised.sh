@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# unsupervised.sh DATA SAVE_DIR [CONFIG.yaml ...] --langs en,de [--flag value ...]: trains translation between languages
-# without parallel text (X11). --init-from, or --init-embeddings-from, sets pre-trained weights. Without CONFIG the model
-# has the paper's size; config/unsupervised-toy.yaml is small. A repeated run resumes.
+# unsupervised.sh DATA SAVE_DIR --langs en,de [--config FILE ...] [--flag value ...]: trains translation between
+# languages without parallel text (X11). --init-from, or --init-embeddings-from, sets pre-trained weights. The model has
+# the paper's size; --config recipes/xlm/config/unsupervised-toy.yaml makes it small. A repeated run resumes.
 set -euo pipefail
-recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$recipe/../common.sh"
-arguments 2 "$@"
-data=$1 save=$2
+. "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+arguments data save_dir -- "$@"
 shift 2
-run_training "$data" "$save" "$recipe/config/unsupervised.yaml" "$@"
+last fairseq-train "$data" --user-dir "$package" --config "$recipes/xlm/config/unsupervised.yaml" "$@" \
+    --save-dir "$save_dir" --log-file "$save_dir/train.log"

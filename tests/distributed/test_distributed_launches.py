@@ -154,21 +154,23 @@ def configured(folder, command):
     del values["user-dir"]
     folder.mkdir()
     (folder / "run.yaml").write_text("".join(f"{key}: {value}\n" for key, value in values.items()), encoding="utf-8")
-    return [data, save, folder / "run.yaml"]
+    return [data, save, "--config", folder / "run.yaml"]
 
 
-def test_distributed_torchrun_recipe(data_bin, tmp_path):
+def test_distributed_recipe_with_torchrun(data_bin, tmp_path):
     def command(folder):
         return [*translation(data_bin, folder, "--lang-pairs", "en-de,de-en", *NO_DROPOUT, "--max-update", 3), *CPU]
 
-    script = ["bash", ROOT / "recipes" / "cluster" / "torchrun.sh", *configured(tmp_path / "yaml", command("run"))]
-    script[3] = tmp_path / "run"
+    data, _, *flags = configured(tmp_path / "yaml", command("run"))
+    script = ["bash", ROOT / "recipes/xlm/translate.sh", data, tmp_path / "run", *flags]
     path = f"{os.path.dirname(python())}:{os.environ['PATH']}"
-    with Launch(tmp_path / "logs", [script], [environment(PROCESSES=2, PATH=path)]) as launch:
+    torchrun = ["--launch", "torchrun --standalone --nproc_per_node 2"]
+    with Launch(tmp_path / "logs", [[*script, *torchrun]], [environment(PATH=path)]) as launch:
         assert launch.statuses() == [0], launch.text
     assert "processes: 2" in launch.text
     expect_our_loop(tmp_path / "run")
-    expect_one_process(launch.text, command(tmp_path / "one"))
+    config = f"--config={ROOT}/recipes/xlm/config/translate.yaml"
+    expect_one_process(launch.text, [*command(tmp_path / "one"), config])
 
 
 def torchrun_of_hydra(data, folder, *more):
@@ -214,14 +216,16 @@ def test_distributed_slurm_recipe(data_bin, tmp_path):
     variables = environment(PATH=path, MASTER_PORT=free_port(), **{f"SLURM_{key}": slurm[key] for key in slurm})
     script = [
         "bash",
-        ROOT / "recipes" / "cluster" / "slurm.sh",
+        ROOT / "recipes/cluster/slurm.sh",
+        "recipes/xlm/pretrain.sh",
         *configured(tmp_path / "yaml", line(data_bin, tmp_path / "run", *SHORT)),
     ]
     with Launch(tmp_path / "logs", [script], [variables]) as launch:
         assert launch.statuses() == [0], launch.text
     assert "processes: 2" in launch.text
     expect_our_loop(tmp_path / "run")
-    expect_one_process(launch.text, line(data_bin, tmp_path / "one", *SHORT))
+    config = f"--config={ROOT}/recipes/xlm/config/pretrain.yaml"
+    expect_one_process(launch.text, [*line(data_bin, tmp_path / "one", *SHORT), config])
     (waiting,) = WAITING.findall(launch.text)  # one process says it, once in the only epoch
     assert 0 <= float(waiting[0]) <= float(waiting[1]) < 50
 

@@ -90,7 +90,7 @@ def small(name, given, root):
     else:
         more += ["--update-freq", 1]
     if "language-module" in name:
-        more += ["--init-from", root / "body/checkpoint_last.pt", "--new-language-module"]  # learn-language-module.sh
+        more += ["--init-from", root / "body/checkpoint_last.pt", "--new-language-module"]  # add-language.sh
         more += ["--train-only", "language-module"]
     two_stacks = "_mt_" in value("--arch") or value("--arch").startswith(("xl_unmt", "xl_xdae", "xl_xfnp"))
     size = ["--encoder-layers", 1, "--decoder-layers", 1] if two_stacks else ["--layers", 1]

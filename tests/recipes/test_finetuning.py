@@ -1,7 +1,6 @@
 """The checks and figures of finetune.sh and multitask.sh."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -15,7 +14,7 @@ from tests.builders import squad
 def config(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text('valid-langs: "de"  # not the others\n')
-    return str(path)
+    return f"--config={path}"
 
 
 def missing(tmp_path, *words, evaluate="en,fr"):
@@ -59,7 +58,7 @@ def test_flags_of_task_types_become_options_of_objectives(tmp_path, capsys, conf
     """Of the types that have them; options of one objective override. The other flags are those of the run."""
     (tmp_path / "base.yaml").write_text("task: xl_tagging\nlength: 256\npooler: true\nfp16: true\nlr: 0.1\n")
     flags = ["--length", "64", "--stride=8", "--bf16", "--objective-options", "qa.length=32 qa.weight=2"]
-    words = "nc=classification:a:b", "qa=question-answering:c", str(tmp_path / "base.yaml"), config, *flags
+    words = "nc=classification:a:b", "qa=question-answering:c", f"--config={tmp_path}/base.yaml", config, *flags
     finetuning.objectives("en", "en,de qa=de,fr", *words)
     run = yaml.safe_load(capsys.readouterr().out)
     settings = dict(word.split("=") for word in run.pop("objective-options").split())
@@ -106,15 +105,15 @@ def test_a_configuration_without_flags_is_one_sentence(tmp_path):
     (tmp_path / "list.yaml").write_text("- lr\n")
     for name in ("list", "none"):
         with pytest.raises(UserError, match=f"{name}.yaml"):
-            finetuning.check("en", "en", f"tagging:{tmp_path}", str(tmp_path / f"{name}.yaml"))
+            finetuning.check("en", "en", f"tagging:{tmp_path}", f"--config={tmp_path}/{name}.yaml")
 
 
 def test_settings_are_the_last_ones(tmp_path, capsys):
     """Of files in any order, in any style of YAML, and of flags, which override them."""
-    one, two, flow = (str(tmp_path / name) for name in ("one.yaml", "two.yml", "flow.yaml"))
-    Path(one).write_text('normalization: "mlqa"  # as in the paper\r\nlr: 0.1\r\n')
-    Path(two).write_text("lr: 0.2\n")
-    Path(flow).write_text("{normalization: squad}\n")
+    one, two, flow = (f"--config={tmp_path}/{name}" for name in ("one.yaml", "two.yml", "flow.yaml"))
+    (tmp_path / "one.yaml").write_text('normalization: "mlqa"  # as in the paper\r\nlr: 0.1\r\n')
+    (tmp_path / "two.yml").write_text("lr: 0.2\n")
+    (tmp_path / "flow.yaml").write_text("{normalization: squad}\n")
     for words, expected in (
         ((one,), "mlqa\n"),
         ((one, two), "mlqa\n"),

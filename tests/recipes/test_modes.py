@@ -46,12 +46,14 @@ def test_xnli_is_studied_in_the_papers_languages(tmp_path):
     trained = [name.removeprefix("numbers/") for name in steps if name.startswith("numbers/")]
     assert [len(names.split(",")) for names in trained] == [6, 15] and trained[0] == six
     assert set(trained[1].split(",")) == set(xnli.LANGUAGES)
-    assert all(f" {names} {six} recipes/" in steps[f"numbers/{names}"] for names in trained)
+    assert all(f" {names} {six} --config recipes/" in steps[f"numbers/{names}"] for names in trained)
     assert len([name for name in steps if name.startswith("pairs/")]) == 14
     assert len([name for name in steps if name.startswith("one-language/")]) == 15
     partners = ",".join(code for code in xnli.LANGUAGES if code != "en")
     matrix = Experiment(file, [f"partners={partners}"], tmp_path).select(["matrix"])
-    assert len(matrix) == 15 and all(f" en,{partners} recipes/" in " ".join(step.commands[0]) for step in matrix)
+    assert len(matrix) == 15 and all(
+        f" en,{partners} --config recipes/" in " ".join(step.commands[0]) for step in matrix
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def write_file(path, content):
 
 def run_modes(folder, kind, modes, flags=""):
     """Runs modes of a task type in en and de on FOLDER/files at nano size, and returns the output folder."""
-    settings = f"recipes/unicoder/config/finetune-toy.yaml {SMALL} {flags}"
+    settings = f"--config recipes/unicoder/config/finetune-toy.yaml {SMALL} {flags}"
     values = [f"data={write_encoded(folder)}", f"files={folder}/files", "others=de", f"settings={settings}"]
     drive(FINETUNE.with_name(f"finetune-{kind}.yaml"), *values, output=folder / "out", only=modes)
     return folder / "out"

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "recipes/monotrans"
 CONFIGS, COMPARISON = ROOT / RECIPE / "config", ROOT / RECIPE / "experiment.yaml"
-TOY, CLASSIFY_TOY = f"{RECIPE}/config/toy.yaml", f"{RECIPE}/config/finetune-toy.yaml"
+TOY, CLASSIFY_TOY = (["--config", f"{RECIPE}/config/{name}.yaml"] for name in ("toy", "finetune-toy"))
 ONE = ["--layers", 1, "--embed-dim", 16, "--ffn-dim", 32]
 UPDATE = ["--max-update", 1]
 TWO = ["--max-update", 2]  # the first one's learning rate is 0
@@ -63,17 +63,17 @@ def nano(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(nano):
     """Steps 1 and 3, an update each: body and classifier."""
-    succeed("pretrain.sh", nano / "data/en", nano / "body", TOY, *ONE, *UPDATE)
+    succeed("pretrain.sh", nano / "data/en", nano / "body", *TOY, *ONE, *UPDATE)
     body = nano / "body/checkpoint_last.pt"
     files = nano / "sample/tasks/nc"
-    succeed("finetune.sh", nano / "data/en", nano / "classifier", files, "en", body, CLASSIFY_TOY, *ONE, *UPDATE)
+    succeed("finetune.sh", nano / "data/en", nano / "classifier", files, "en", body, *CLASSIFY_TOY, *ONE, *UPDATE)
     return body, nano / "classifier/checkpoint_best.pt"
 
 
 def test_best_of_two_language_modules_and_zero_shot(nano, made):
     body, classifier = made
     files, data = nano / "sample/tasks/nc", nano / "data/de"
-    command = ["best-language-module.sh", data, nano / "de", body, classifier, files, "de", "3,5", TOY, *ONE, *UPDATE]
+    command = ["best-language-module.sh", data, nano / "de", body, classifier, files, "de", "3,5", *TOY, *ONE, *UPDATE]
     done = succeed(*command)
     scores = {seed: json.loads((nano / f"de/{seed}/valid/scores.json").read_text())["accuracy"] for seed in (3, 5)}
     best = 5 if scores[5] > scores[3] else 3
@@ -115,11 +115,11 @@ def test_questions_are_answered_with_each_language_module(nano, made, tmp_path):
     """M11: XQuAD's steps; zero-shot.sh passes --normalization to the score."""
     body, _ = made
     module = tmp_path / "de/language-module.pt"
-    succeed("learn-language-module.sh", nano / "data/de", module.parent, body, TOY, *ONE, *UPDATE)
+    succeed("add-language.sh", nano / "data/de", module.parent, body, *TOY, *ONE, *UPDATE)
     for name in ("train.en", "valid.en", "test.en", "test.de"):
         (tmp_path / f"{name}.json").write_text(asked("1"), encoding="utf-8")
     options = ["--type", "question-answering", "--question-length", 8]
-    command = ["finetune.sh", nano / "data/en", tmp_path / "reader", tmp_path, "en", body, CLASSIFY_TOY, *ONE]
+    command = ["finetune.sh", nano / "data/en", tmp_path / "reader", tmp_path, "en", body, *CLASSIFY_TOY, *ONE]
     succeed(*command, *options, *UPDATE)
     languages = f"en={nano}/data/en", f"de={nano}/data/de:{module}"
     checkpoint = tmp_path / "reader/checkpoint_best.pt"
@@ -137,7 +137,7 @@ def test_tags_are_learned_and_tested_without_a_pooler(nano, made, tmp_path):
     body, _ = made
     for name in ("train.en", "valid.en", "test.en", "test.de"):
         (tmp_path / f"{name}.tsv").write_text("the\tO\nriver\tB-X\n\n", encoding="utf-8")
-    options = [CLASSIFY_TOY, *ONE, "--type", "tagging", *UPDATE]
+    options = [*CLASSIFY_TOY, *ONE, "--type", "tagging", *UPDATE]
     done = succeed("finetune.sh", nano / "data/en", tmp_path / "tagger", tmp_path, "en", body, *options)
     assert "--task xl_tagging" in done.stdout + done.stderr and "--pooler" not in done.stdout + done.stderr
     checkpoint = tmp_path / "tagger/checkpoint_best.pt"
@@ -167,9 +167,7 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
     """best-language-module.sh beside stand-ins for steps 2 and 4, with scores of ours."""
     shutil.copytree(ROOT / RECIPE, tmp_path / "monotrans")
     shutil.copy(ROOT / "recipes/common.sh", tmp_path)
-    (tmp_path / "monotrans/learn-language-module.sh").write_text(
-        'mkdir -p "$2"; echo "${@: -1}" >"$2/language-module.pt"\n'
-    )
+    (tmp_path / "monotrans/add-language.sh").write_text('mkdir -p "$2"; echo "${@: -1}" >"$2/language-module.pt"\n')
     given = " ".join(map(str, (0.0, *scores)))
     (tmp_path / "monotrans/zero-shot.sh").write_text(
         f'[ "$5 $6" = "--split valid" ] || exit 1; all=({given}); seed=$(basename "$(dirname "$2")"); mkdir -p "$2"\n'
@@ -205,10 +203,10 @@ def test_a_language_module_of_another_body_or_setting_is_refused(nano, made):
     assert done.returncode == 1 and not (nano / "no").exists()
     told = f"CHECKPOINT {classifier} was not fine-tuned from BODY {nano / 'another.pt'}"
     assert done.stderr == f"fairseq_xl: error: {told}\n"
-    command = ["learn-language-module.sh", nano / "data/de", nano / "other"]
-    succeed(*command, body, TOY, *ONE, *UPDATE)
+    command = ["add-language.sh", nano / "data/de", nano / "other"]
+    succeed(*command, body, *TOY, *ONE, *UPDATE)
     before = (nano / "other/language-module.pt").read_bytes()
-    for changed in ([body, TOY, *ONE, "--max-update", 2], [classifier, TOY, *ONE, *UPDATE]):
+    for changed in ([body, *TOY, *ONE, "--max-update", 2], [classifier, *TOY, *ONE, *UPDATE]):
         done = run(*command, *changed)
         assert done.returncode == 1 and f"error: {nano}/other was made with other settings or weights" in done.stderr
         assert (nano / "other/language-module.pt").read_bytes() == before
@@ -259,7 +257,7 @@ def compare(corpus, output, *arguments):
 
 def test_an_argument_that_is_left_out():
     """What follows it, a configuration or a flag, does not take its place."""
-    for command in (["joint.sh", "data", "out", "files", "en", "body", TOY], ["pretrain.sh", "data", "--lr", "1"]):
+    for command in (["joint.sh", "data", "out", "files", "en", "body", *TOY], ["pretrain.sh", "data", "--lr", "1"]):
         done = run(*command)
         assert done.returncode == 2 and done.stderr.startswith(f"usage: {command[0]} DATA SAVE_DIR"), done.stderr
 
@@ -285,15 +283,15 @@ def test_a_language_is_added_to_a_model_of_another_recipe(nano):
     """Steps 2 to 4 over an XLM, with the flags that the README names."""
     form = "--language-embeddings added --output-form plain --segment-embeddings none".split()
     objective = ["--objectives", "mlm", "--objective-options", "mlm.length=64"]
-    toy = "recipes/xlm/config/pretrain-toy.yaml"
-    succeed("../xlm/pretrain.sh", nano / "data/en", nano / "xlm", toy, *objective, *ONE, *UPDATE)
+    toy = ["--config", "recipes/xlm/config/pretrain-toy.yaml"]
+    succeed("../xlm/pretrain.sh", nano / "data/en", nano / "xlm", *toy, *objective, *ONE, *UPDATE)
     body, files = nano / "xlm/checkpoint_last.pt", nano / "sample/tasks/nc"
-    succeed("learn-language-module.sh", nano / "data/de", nano / "xlm-de", body, TOY, *ONE, *form, *objective, *TWO)
+    succeed("add-language.sh", nano / "data/de", nano / "xlm-de", body, *TOY, *ONE, *form, *objective, *TWO)
     before, after = (load_plain(path)["model"] for path in (body, nano / "xlm-de/checkpoint_last.pt"))
     assert all(
         after[name].equal(value) for name, value in before.items() if not language_modules.in_module(name, False)
     )
-    command = ["finetune.sh", nano / "data/en", nano / "xlm-nc", files, "en", body, CLASSIFY_TOY]
+    command = ["finetune.sh", nano / "data/en", nano / "xlm-nc", files, "en", body, *CLASSIFY_TOY]
     succeed(*command, *ONE, *form, *UPDATE)
     languages = f"en={nano / 'data/en'}", f"de={nano / 'data/de'}:{nano / 'xlm-de/language-module.pt'}"
     succeed("zero-shot.sh", nano / "xlm-nc/checkpoint_best.pt", nano / "xlm-scores", files, *languages)
@@ -309,9 +307,9 @@ def apart(nano):
 
 @pytest.mark.slow
 def test_joint_model_of_vocabularies_apart(nano, apart):
-    succeed("pretrain.sh", apart, nano / "joint", TOY, *ONE, *UPDATE)
+    succeed("pretrain.sh", apart, nano / "joint", *TOY, *ONE, *UPDATE)
     body, files = nano / "joint/checkpoint_last.pt", nano / "sample/tasks/nc"
-    succeed("joint.sh", apart, nano / "pair", files, "en", "de", body, CLASSIFY_TOY, *ONE, *TWO)
+    succeed("joint.sh", apart, nano / "pair", files, "en", "de", body, *CLASSIFY_TOY, *ONE, *TWO)
     found = json.loads((nano / "pair/scores.json").read_text())
     assert found["languages"].keys() == {"en", "de"}
     before, after = (
@@ -334,7 +332,7 @@ def test_mapped_embeddings(nano, monkeypatch, capsys):
         command = f"skipgram {data}/{code} {code} {code}.npz --dim 24 --subsample 1e-2 --buckets 100 --epochs 1"
         fairseq_xl_command(command.split())
     small = ["--embed-dim", 24, "--layers", 1, "--ffn-dim", 32]
-    command = ["clwe.sh", data / "en", nano / "clwe", "en", nano / "en.npz", TOY, *small, *TWO]
+    command = ["clwe.sh", data / "en", nano / "clwe", "en", nano / "en.npz", *TOY, *small, *TWO]
     succeed(*command)
     module = (nano / "clwe/language-module.pt").read_bytes()
     succeed(*command)
@@ -361,7 +359,7 @@ def test_mapped_embeddings(nano, monkeypatch, capsys):
     assert learned.norm(dim=1).max().item() == pytest.approx(np.linalg.norm(rows, axis=1).max(), rel=1e-3)
     body = nano / "clwe/checkpoint_last.pt"
     wide = [*ONE, "--embed-dim", 24]
-    succeed("finetune.sh", data / "en", nano / "clwe-nc", files, "en", body, CLASSIFY_TOY, *wide, *UPDATE)
+    succeed("finetune.sh", data / "en", nano / "clwe-nc", files, "en", body, *CLASSIFY_TOY, *wide, *UPDATE)
     tests = f"en={data / 'en'}", f"de={data / 'de'}:{nano / 'clwe-de.pt'}"
     succeed("zero-shot.sh", nano / "clwe-nc/checkpoint_best.pt", nano / "clwe-scores", files, *tests)
     assert json.loads((nano / "clwe-scores/scores.json").read_text())["languages"].keys() == {"en", "de"}

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import shutil
 import sys
@@ -12,9 +11,9 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.flags import merge_objective_options
+from fairseq_xl.io.flags import flags, merge_objective_options
 from preprocess.sample.__main__ import main as write_sample
-from recipes import corpus, launch, quickstart as quickstart_script, test_set
+from recipes import corpus, quickstart as quickstart_script, test_set
 from recipes.experiment_file import Experiment
 from tests.command_line import cli
 from tests.recipes.scripts import ROOT, run
@@ -165,35 +164,18 @@ SCRIPTS = sorted(
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_say_what_they_do(script):
-    done = run("bash", script, "--help")
-    top = (ROOT / script).read_text().split("\nset -")[0].splitlines()[1:]
-    assert done.returncode == 0 and not done.stderr
-    assert done.stdout.splitlines() == [line[1:].removeprefix(" ") for line in top if not line.startswith("#SBATCH")]
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_name_their_arguments_in_one_line(script):
-    name, number = Path(script).name, int(re.search(r"\narguments (\d)", (ROOT / script).read_text())[1])
-    for given in [["x"] * (number - 1), ["", *["x"] * (number - 1)]] if number else []:
-        done = run("bash", script, *given)
-        assert done.returncode == 2 and re.fullmatch(rf"usage: .*{name} [^\n]*\n", done.stderr)
-        required = re.findall(r"(?<= )[A-Z_|a-z=-]+(?:\.yaml)?(?= |$)", done.stderr.split(name)[1].split("[")[0])
-        assert len(required) == number
-
-
-def test_several_machines_need_a_place_to_meet():
-    done = run("bash", "recipes/cluster/torchrun.sh", "data", "save", "x.yaml", NODES="2", HEAD="")
-    assert done.returncode == 2
-    assert done.stderr == "torchrun.sh: with NODES, name the first machine: HEAD=host:port\n"
-
-
-def test_launch_merges_yaml_in_order(tmp_path):
-    (tmp_path / "base.yaml").write_text("lr: 0.1\nfp16: true\npatience: 3\nadam-betas: (0.9, 0.98)\ncpu: false\n")
-    (tmp_path / "more.yaml").write_text("lr: 0.2\npatience: null\n")
-    code = "import sys; from recipes.launch import flags; print(flags(sys.argv[1:]))"
-    done = run(sys.executable, "-c", code, str(tmp_path / "base.yaml"), str(tmp_path / "more.yaml"))
-    assert done.stdout.strip() == "['--lr', '0.2', '--fp16', '--adam-betas', '(0.9, 0.98)']", done.stderr
+def test_scripts_name_their_arguments(script):
+    """As the comment at the top does."""
+    text = (ROOT / script).read_text()
+    names = re.search(r"\narguments (.*) --", text)[1].upper().split()
+    comment = " ".join(line.removeprefix("# ") for line in text.split("\nset -")[0].splitlines()[1:])
+    described = comment.split(": ")[0].split("[")[0].replace("xlm|veco", "SYSTEM").replace("LANGUAGE=DATA", "LANGUAGE")
+    assert [word for word in described.split() if word.isupper()][: len(names)] == names
+    for words, status in ((["--help"], 0), (["x"] * (len(names) - 1), 2), (["", *["x"] * (len(names) - 1)], 2)):
+        done = run("bash", script, *words)
+        assert done.returncode == status
+        usage = f"usage: {Path(script).name} {' '.join(names)} [--config FILE ...] [--flag value ...]\n"
+        assert (done.stderr if status else done.stdout).startswith(usage) and not (done.stdout and done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +196,7 @@ def test_a_later_file_changes_the_settings_that_it_names(tmp_path, files, merged
     for path, settings in zip(paths, files):
         path.write_text(f"lr: 64\nobjective-options: {settings}\n")
     (tmp_path / "none.yaml").write_text("lr: 64\n")
-    assert launch.flags([*paths, tmp_path / "none.yaml"]) == ["--lr", "64"] + (
+    assert flags([*paths, tmp_path / "none.yaml"]) == ["--lr", "64"] + (
         ["--objective-options", merged] if merged else []
     )
 
@@ -240,20 +222,6 @@ def test_the_command_line_changes_the_settings_that_it_names(given, others):
     assert merge_objective_options(["--lr", "1"]) == ["--lr", "1"]
 
 
-def test_the_settings_of_files_reach_the_command(tmp_path, monkeypatch):
-    (tmp_path / "x.yaml").write_text("objective-options: mlm.batch_tokens=2048 mlm.length=256\nlr: 1\n")
-    monkeypatch.setattr(
-        sys, "argv", ["launch.py", "train", "data", str(tmp_path / "x.yaml"), "--objective-options", "mlm.length=64"]
-    )
-    ran = []
-    monkeypatch.setattr(os, "execv", lambda program, line: ran.append(line))
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    launch.main()
-    assert ran[0][ran[0].index("--objective-options") :] == cli(
-        objective_options="mlm.batch_tokens=2048 mlm.length=64", lr="1"
-    )
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -262,7 +230,6 @@ def test_the_settings_of_files_reach_the_command(tmp_path, monkeypatch):
         ["-m", "preprocess.readers.wmt"],
         ["-m", "fairseq_xl", "mine-negatives"],
         ["-m", "fairseq_xl", "score", "bleu"],
-        ["recipes/launch.py", "train", "data", "x.yaml"],
     ],
 )
 def test_without_the_environment(command):
@@ -271,9 +238,11 @@ def test_without_the_environment(command):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_launch_names_a_missing_configuration(tmp_path):
-    done = run(sys.executable, "recipes/launch.py", "train", "data", "absent.yaml")
-    assert done.returncode == 1 and done.stderr == "launch.py: absent.yaml: no such file\n"
+def test_a_script_without_the_environment():
+    done = run("bash", "recipes/xlm/pretrain.sh", "data", "save", PATH="/usr/bin:/bin")
+    assert done.returncode == 2 and done.stderr.startswith(
+        "pretrain.sh: fairseq is missing: `. recipes/environment.sh`"
+    )
 
 
 @pytest.mark.parametrize(
@@ -290,13 +259,12 @@ def test_launch_names_a_missing_configuration(tmp_path):
         (b"? [a, b]\n: 1\n", " is not YAML in line 1: a key must be one value"),
     ],
 )
-def test_launch_names_what_is_no_list_of_flags(tmp_path, monkeypatch, content, sentence):
+def test_what_is_no_list_of_flags(tmp_path, content, sentence):
     path = tmp_path / "x.yaml"
     path.write_bytes(content)
-    monkeypatch.setattr(sys, "argv", ["launch.py", "train", "data", str(path)])
-    with pytest.raises(SystemExit) as stopped:
-        launch.main()
-    assert str(stopped.value).startswith(f"launch.py: {path}{sentence}") and "\n" not in str(stopped.value)
+    with pytest.raises(UserError) as refused:
+        flags([path])
+    assert str(refused.value).startswith(f"{path}{sentence}") and "\n" not in str(refused.value)
 
 
 def test_the_first_test_set_is_written_as_plain_text(tmp_path):

@@ -178,7 +178,7 @@ def test_commands_take_what_was_written_before(monkeypatch, capsys):
         elif line[:2] == ["fairseq-xl", "curves"]:
             assert {word.split("=")[1] for word in line if "=" in word} <= logs
         elif line[0] == "bash":  # recipes/SYSTEM/STEP.sh DATA SAVE_DIR ..., or MODE DATA SAVE_DIR ...
-            save_dir = line[4] if line[1].endswith("finetune-generation.sh") else line[3]
+            save_dir = line[4] if line[1].endswith(("generation.sh", "recipes/finetune.sh")) else line[3]
             saved.add(save_dir)
             logs.add(f"{save_dir}/train.log")
     assert len(sizes) == 6 and read > 10 and added
@@ -193,17 +193,16 @@ NANO = {
     "pretrain.sh": "--max-update 2 --cpu",
     "translate.sh": "--max-update 2 --cpu",
     "unsupervised.sh": "--max-update 2 --cpu",
-    "classify.sh": "--max-update 2 --cpu",
-    "learn-language-module.sh": "--max-update 2 --cpu",
+    "add-language.sh": "--max-update 2 --cpu",
     "finetune.sh": "--max-update 2 --cpu",
-    "finetune-generation.sh": "--max-update 2 --cpu",
+    "generation.sh": "--max-update 2 --cpu",
     "score.sh": "--max-len-a 0 --max-len-b 8 --cpu",
 }
 #: what is added to commands that read XLM-R: here it is tiny
 TINY_XLM_R = {
     "pretrain.sh": "--arch xl_xlmr_tiny --update-freq 1",
-    "classify.sh": "--arch xl_xlmr_tiny",
-    "learn-language-module.sh": "--arch xl_monotrans_tiny --update-freq 1 --objective-options mlm.length=32",
+    "finetune.sh": "--arch xl_xlmr_tiny",
+    "add-language.sh": "--arch xl_monotrans_tiny --update-freq 1 --objective-options mlm.length=32",
 }
 XLM_R = "xlm-roberta-base"
 

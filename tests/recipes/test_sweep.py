@@ -74,7 +74,7 @@ def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
     small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
     values = {
         **{"data": data, "files": files, "languages": "en,de", "valid-langs": "en", "epochs": 1, "batches": 2},
-        **{"rates": "1e-5,1e-2", "settings": f"{RECIPES}/xlm/config/finetune-toy.yaml {small}"},
+        **{"rates": "1e-5,1e-2", "settings": f"--config {RECIPES}/xlm/config/finetune-toy.yaml {small}"},
     }
     file, output = str(SWEEP.with_name("sweep-tagging.yaml")), str(tmp_path / "out")
     command = [file, *(f"{name}={value}" for name, value in values.items()), "--output", output]

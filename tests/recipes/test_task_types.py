@@ -82,8 +82,8 @@ def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):
         trained, submitted = found[f"finetune/{task}"]
         assert trained.startswith("env PREDICT=--valid-subset valid --fp16 bash recipes/finetune.sh ")
         config = "recipes/xglue/config/understanding"
-        config += f".yaml {config}-{own[task]}.yaml" if task in own else ".yaml"
-        assert f"--no-scores {config} more.yaml --lr 1e-6 --seed 1 --init-from=FILE" in trained
+        config += f".yaml --config {config}-{own[task]}.yaml" if task in own else ".yaml"
+        assert f"--no-scores --config {config} more.yaml --lr 1e-6 --seed 1 --init-from=FILE" in trained
         (languages,) = [word for word in trained.split() if word.count(",") > 1]
         assert set(languages.split(",")) <= set(xglue.LANGUAGES[task]) and ",en" in f",{languages}"
         folder = f"{tmp_path}/{task}"
@@ -145,7 +145,7 @@ def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):
     assert found["tasks"][0].endswith("--tasks xnli,pawsx,xquad,mlqa,tydiqa --skip-invalid")
     for task in xtreme.TRANSLATED_TRAINING:
         folder, languages = f"{tmp_path}/tasks/{task}", ",".join(sorted(xtreme.LANGUAGES[task]))
-        configs = "recipes/veco/config/finetune.yaml recipes/veco/config/translate-train-all.yaml"
+        configs = "--config recipes/veco/config/finetune.yaml --config recipes/veco/config/translate-train-all.yaml"
         files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores {configs}"
         assert files in found[f"finetune/{task}"][0]
     assert found["retrieve"][0].startswith(

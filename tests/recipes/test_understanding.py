@@ -45,7 +45,7 @@ LINEAR = ["--lr-scheduler", "xl_linear", "--max-epoch", 3, "--warmup-share", 0.5
             ["--best-checkpoint-metric", "accuracy"],
             ["--best-checkpoint-metric accuracy"],
         ),
-        ("ranking", "tsv", RANKED, "ndcg", LINEAR, ["--lr-scheduler xl_linear", "-metric ndcg"]),
+        ("ranking", "tsv", RANKED, "ndcg", LINEAR, ["--lr-scheduler xl_linear"]),
         (
             *("question-answering", "json", asked("1"), "exact_match"),
             ["--question-length", 8, "--best-checkpoint-metric", "exact_match"],
@@ -60,7 +60,7 @@ def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, c
         for code in ("en", "de"):
             (tmp_path / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
     (tmp_path / "own.yaml").write_text("normalization: mlqa\n" if suffix == "json" else "patience: null\n")
-    configs = [RECIPES / "xlm/config/finetune-toy.yaml", tmp_path / "own.yaml"]
+    configs = ["--config", RECIPES / "xlm/config/finetune-toy.yaml", "--config", tmp_path / "own.yaml"]
     arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en,de", *configs]
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--cpu", *([] if more is LINEAR else ["--max-update", 2]), *more]
@@ -69,7 +69,7 @@ def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, c
     (trained,) = re.findall(r"^\+ fairseq-train .*", shown, re.MULTILINE)
     assert all(words in trained for words in expected)
     log = (tmp_path / "run/test.log").read_text(encoding="utf-8")
-    assert "--max-tokens 32768" in log and "--fp16 --batch-size 7" in log
+    assert "xlm/config/predict.yaml" in log and "--fp16 --batch-size 7" in log
     scores = json.loads((tmp_path / "run/scores.json").read_text(encoding="utf-8"))
     assert 0 <= scores[measure] <= 100 and set(scores["languages"]) == {"en", "de"} and scores["missing"] == []
     assert scores.get("normalization") == ("mlqa" if suffix == "json" else None)
@@ -142,7 +142,7 @@ def test_text_without_labels_is_only_predicted(data_bin, tmp_path):
     """The last epoch, since there is no validation."""
     (tmp_path / "train.en.tsv").write_text(TAGGED, encoding="utf-8")
     (tmp_path / "test.en.tsv").write_text(re.sub(r"\t.*", "\t_", TAGGED), encoding="utf-8")
-    arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en", RECIPES / "xlm/config/finetune-toy.yaml"]
+    arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en", "--config", RECIPES / "xlm/config/finetune-toy.yaml"]
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--max-update", 2, "--cpu", "--disable-validation"]
     _, printed = succeeded(run("bash", "recipes/finetune.sh", "tagging", *arguments, *small, "--no-scores", *limits))
@@ -242,7 +242,8 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
         (tmp_path / f"nc/test.{code}.tsv").write_text("_\tthe\n", encoding="utf-8")
     subtasks = "\n".join(f"{name}={kind}:{tmp_path / name}" for name, (kind, *_) in contents.items())
     config = RECIPES / "xlm/config/finetune-toy.yaml"
-    arguments = [data_bin, tmp_path / "run", subtasks, "en", "en,de qa=en", config, tmp_path / "own.yaml"]
+    arguments = [data_bin, tmp_path / "run", subtasks, "en", "en,de qa=en"]
+    arguments += ["--config", config, "--config", tmp_path / "own.yaml"]
     (tmp_path / "own.yaml").write_text("normalization: mlqa\n")
     (tmp_path / "run/predictions/qa").mkdir(parents=True)
     (tmp_path / "run/predictions/qa/test.de.json").write_text("{}")  # of an earlier run

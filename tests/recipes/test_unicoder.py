@@ -9,7 +9,7 @@ import pytest
 
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.flags import overridden
+from fairseq_xl.io.flags import expanded
 from preprocess.__main__ import main as preprocess
 from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment, experiment_file
@@ -215,12 +215,9 @@ def test_models_read_as_much_in_an_update(tmp_path):
     found = {}
     for step in Experiment(COMPARISON, (), tmp_path).steps:
         if step.name == "start" or step.name.startswith("pretrain/"):
-            script, configs = step.commands[0].index("recipes/unicoder/pretrain.sh"), [CONFIG / "pretrain.yaml"]
-            rest = step.commands[0][script + 4 :]  # after DATA, SAVE_DIR and INIT
-            while rest[0].endswith(".yaml"):
-                configs.append(RECIPES.parent / rest.pop(0))
-            words = overridden(configs, rest)
-            flags = dict(itertools.pairwise(words))
+            script = step.commands[0].index("recipes/unicoder/pretrain.sh")
+            words = step.commands[0][script + 4 :]  # after DATA, SAVE_DIR and INIT
+            flags = dict(itertools.pairwise(expanded(["--config", str(CONFIG / "pretrain.yaml"), *words])))
             settings = flags["--objective-options"].split()
             limits = dict(re.findall(r"(\w+)\.batch_tokens=(\d+)", flags["--objective-options"]))
             names = flags["--objectives"].split(",")
@@ -278,8 +275,10 @@ CONFIGS = "recipes/unicoder/config"
 def pretrained(nano):
     """Hard negatives and all five tasks, two updates each; the checkpoint."""
     data = nano / "data-bin"
-    succeed("bash", "recipes/unicoder/mine.sh", data, nano / "dan", f"{CONFIGS}/dan-toy.yaml", *TWO)
-    succeed("bash", "recipes/unicoder/pretrain.sh", data, nano / "model", "random", f"{CONFIGS}/toy.yaml", *TWO)
+    succeed("bash", "recipes/unicoder/mine.sh", data, nano / "dan", "--config", f"{CONFIGS}/dan-toy.yaml", *TWO)
+    succeed(
+        "bash", "recipes/unicoder/pretrain.sh", data, nano / "model", "random", "--config", f"{CONFIGS}/toy.yaml", *TWO
+    )
     return nano / "model/checkpoint_last.pt"
 
 
@@ -290,7 +289,7 @@ def finetune(nano, pretrained):
     (files / "translate_test/de").mkdir(parents=True)
     shutil.copy(files / "test.en.tsv", files / "translate_test/de")  # perfect translations
     values = {"data": nano / "data-bin", "files": files, "others": "de", "init": pretrained}
-    values |= {"settings": f"{CONFIGS}/finetune-toy.yaml"}
+    values |= {"settings": f"--config {CONFIGS}/finetune-toy.yaml"}
 
     def finetune(*steps, output=nano / "modes", updates=2, **changed):
         words = [f"{name}={value}" for name, value in (values | changed).items() if value]

@@ -45,10 +45,11 @@ def pretrained(tmp_path_factory):
     (folder / "nano.yaml").write_text(NANO + SHAPE)
     (folder / "cross-attention-nano.yaml").write_text('train-only: "*.cross_attention*"\nmax-update: 1\n')
     config = "recipes/veco/config"
-    layers = [f"{config}/pretrain.yaml", f"{config}/toy.yaml", f"{config}/mlm-toy.yaml", folder / "nano.yaml"]
-    data = folder / "data-bin"
-    succeeded(run("python", "recipes/launch.py", "train", data, *layers, "--save-dir", folder / "mlm"))
-    init, own = folder / "mlm/checkpoint_last.pt", [f"{config}/toy.yaml", folder / "nano.yaml"]
+    own = ["--config", f"{config}/toy.yaml", "--config", folder / "nano.yaml"]
+    mlm = [f"--config={config}/{name}.yaml" for name in ("pretrain", "toy", "mlm-toy")]
+    mlm += ["--config", folder / "nano.yaml", "--save-dir", folder / "mlm"]
+    data, init = folder / "data-bin", folder / "mlm/checkpoint_last.pt"
+    succeeded(run("fairseq-train", data, "--user-dir", "fairseq_xl", *mlm))
     shown = succeeded(run("bash", "recipes/veco/pretrain.sh", data, folder / "veco", init, *own))
     return folder, "".join(shown)
 
@@ -79,16 +80,18 @@ def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair,
     settings = {"save-interval-updates": 1, "log-interval": 1} | settings
     (tmp_path / "nano.yaml").write_text(SHAPE + "".join(f"{name}: {value}\n" for name, value in settings.items()))
     start = [pair, folder / "data-bin", folder / "veco/checkpoint_last.pt", output, "--corpus", corpus]
-    small = ["recipes/veco/config/translate-toy.yaml", tmp_path / "nano.yaml"]
+    small = ["--config", "recipes/veco/config/translate-toy.yaml", "--config", tmp_path / "nano.yaml"]
     shown, printed = succeeded(run("bash", "recipes/wmt.sh", "veco", *start, *small))
     scores = json.loads(printed.splitlines()[-1])
     assert scores["lines"] == 4 and "tok:13a" in scores["sacrebleu"]["signature"]
     assert "case:lc" in scores["tokenized"]["signature"]
     assert "with beam=5:" in (output / pair / "generate-test.txt").read_text()  # V13
-    assert "--init-decoder-layers last" in shown and "--init-from" in shown
-    assert "--decoder-layers 2" in shown and "--update-freq 1 " in shown
+    assert "--init-from" in shown
     assert ("translate-en-fr.yaml" in (output / "settings.json").read_text()) == (pair == "en-fr")
     state = load_plain(str(output / "average.pt"))
+    cfg = state["cfg"]
+    assert (cfg["task"]["init_decoder_layers"], cfg["model"]["decoder_layers"]) == ("last", 2)
+    assert cfg["optimization"]["update_freq"] == [1]
     kept = [path.name for path in output.glob("checkpoint_[0-9]*_[0-9]*.pt")]
     assert (len(kept) > averaged) == (pair == "en-fr")
     kept.sort(key=lambda name: int(re.fullmatch(r"checkpoint_\d+_(\d+)\.pt", name)[1]))
@@ -126,7 +129,8 @@ def check_back_translation(folder, start, small):
 def test_nothing_to_average_but_the_last_checkpoint(pretrained, tmp_path):
     folder, save = pretrained[0], tmp_path / "out"
     (tmp_path / "nano.yaml").write_text(NANO.replace("save-interval-updates: 1", "save-interval-updates: 9") + SHAPE)
-    small = ["recipes/veco/config/translate-toy.yaml", tmp_path / "nano.yaml", "-s", "en", "-t", "de"]
+    small = ["--config", "recipes/veco/config/translate-toy.yaml", "--config", tmp_path / "nano.yaml"]
+    small += ["-s", "en", "-t", "de"]
     done = run("bash", "recipes/veco/translate.sh", folder / "data-bin", save, "random", *small)
     told = f"veco: {save} has no checkpoint of --save-interval-updates to average: average.pt is checkpoint_last.pt\n"
     assert done.returncode == 0 and told in done.stderr
@@ -138,10 +142,11 @@ def test_classification_takes_the_encoder_of_a_checkpoint(pretrained, tmp_path):
     folder, save = pretrained[0], tmp_path / "nc"
     (tmp_path / "nano.yaml").write_text("arch: xl_xlmr_tiny\nlength: 64\nmax-update: 2\n" + SHAPE)
     start = [folder / "data-bin", save, folder / "sample/tasks/nc", "en", "en,de"]
-    small = ["recipes/veco/config/finetune.yaml", tmp_path / "nano.yaml"]
+    small = ["--config", "recipes/veco/config/finetune.yaml", "--config", tmp_path / "nano.yaml"]
     init = ["--init-from", folder / "veco/checkpoint_last.pt"]
-    shown, _ = succeeded(run("bash", "recipes/xlm/classify.sh", *start, *small, *init))
-    assert "--lr 0.00002" in shown and "--batch-size 32" in shown
+    succeeded(run("bash", "recipes/finetune.sh", "classification", *start, *small, *init))
+    cfg = load_plain(str(save / "checkpoint_last.pt"))["cfg"]
+    assert cfg["optimization"]["lr"] == [2e-5] and cfg["dataset"]["batch_size"] == 32
     assert set(json.loads((save / "scores.json").read_text())["languages"]) == {"en", "de"}
 
 
@@ -157,7 +162,7 @@ def test_the_comparison_starts_each_model_from_its_own_weights(tmp_path):
     started = {name: re.findall(r"--init-\S+ \S+", command) for name, command in commands.items()}
     weights = {name: f"{tmp_path}/{name}/checkpoint_last.pt" for name in ("mlm", "xlm", "veco")}
     assert started["mlm"] == [] and started["xlm"] == [f"--init-from {weights['mlm']}"]
-    assert f"{tmp_path}/veco {weights['mlm']} recipes/veco/lohelp/pretrain.yaml" in commands["veco"]
+    assert f"{tmp_path}/veco {weights['mlm']} --config recipes/veco/lohelp/pretrain.yaml" in commands["veco"]
     for target in ("de", "fr"):
         assert started[f"translate/random/{target}"] == ["--init-std 0.02"]
         for name, model, layers in (

@@ -46,7 +46,8 @@ def pretrained(official, tmp_path):
     (tmp_path / "corpus.yaml").write_text(CORPUS)
     (tmp_path / "nano.yaml").write_text(NANO)
     assert preprocess([str(tmp_path / "corpus.yaml"), str(tmp_path / "data-bin")]) == 0
-    config = ["recipes/xlm/config/pretrain-toy.yaml", tmp_path / "nano.yaml", "--objectives", "mlm"]
+    config = ["--config", "recipes/xlm/config/pretrain-toy.yaml", "--config", tmp_path / "nano.yaml"]
+    config += ["--objectives", "mlm"]
     succeeded(run("bash", "recipes/xlm/pretrain.sh", tmp_path / "data-bin", tmp_path / "mlm", *config))
     return tmp_path
 
@@ -56,9 +57,10 @@ def test_both_directions_of_romanian_and_back_translation(pretrained):
     """The second and third row of X13."""
     folder, out, back = pretrained, pretrained / "out", pretrained / "back"
     weights = folder / "mlm/checkpoint_last.pt"
-    small = ["--corpus", folder / "wmt", "recipes/xlm/config/translate-toy.yaml", folder / "nano.yaml"]
+    small = ["--corpus", folder / "wmt", "--config", "recipes/xlm/config/translate-toy.yaml"]
+    small += ["--config", folder / "nano.yaml"]
     shown, printed = succeeded(wmt("xlm", "ro-en,en-ro", folder / "data-bin", weights, out, *small))
-    assert f"--init-from {weights} --lang-pairs ro-en,en-ro" in shown
+    assert f"--init-from {weights} --lang-pairs ro-en\\,en-ro" in shown
     files = ("ro-en/bleu.json", "en-ro/bleu.json", "en-ro/bleu-with-diacritics.json")
     scores = [json.loads((out / file).read_text()) for file in files]
     assert [json.loads(line) for line in printed.splitlines() if line.startswith("{")][-3:] == scores
@@ -76,7 +78,7 @@ def test_both_directions_of_romanian_and_back_translation(pretrained):
         (folder / f"wmt/mono/train.{language}").write_text(text)
     again = ["--back-translate", out / "checkpoint_best.pt", *small]
     shown, printed = succeeded(wmt("xlm", "ro-en,en-ro", folder / "data-bin", "random", back, *again))
-    assert "--init-" not in shown and "--back-translated --lang-pairs ro-en,en-ro" in shown
+    assert "--init-" not in shown and "--back-translated --lang-pairs ro-en\\,en-ro" in shown
     counted = [json.loads(line) for line in printed.splitlines() if line.startswith('{"made_with"')]
     assert [[*count["mean_length"], count["pairs"]] for count in counted] == [["ro", "en", 2], ["en", "ro", 1]]
     shown, repeated = succeeded(wmt("xlm", "ro-en,en-ro", folder / "data-bin", "random", back, *again))
@@ -105,10 +107,11 @@ def test_three_directions_of_two_pairs_with_romanian_diacritics(official, tmp_pa
     (tmp_path / "corpus.yaml").write_text(yaml.safe_dump(described))
     (tmp_path / "nano.yaml").write_text(NANO)
     assert preprocess([str(tmp_path / "corpus.yaml"), str(tmp_path / "data-bin")]) == 0
-    out, small = tmp_path / "out", ["recipes/xlm/config/translate-toy.yaml", tmp_path / "nano.yaml"]
+    out = tmp_path / "out"
+    small = ["--config", "recipes/xlm/config/translate-toy.yaml", "--config", tmp_path / "nano.yaml"]
     options = ["--keep-diacritics", "--corpus", tmp_path / "wmt", *small, "--sampling-temperature", "5"]
     shown, printed = succeeded(wmt("xlm", "en-fr,fr-en,en-ro", tmp_path / "data-bin", "random", out, *options))
-    assert "--sampling-temperature 5 --lang-pairs en-fr,fr-en,en-ro" in shown
+    assert r"--sampling-temperature 5 --lang-pairs en-fr\,fr-en\,en-ro" in shown
     manifest = json.loads((out / "data-bin/manifest.json").read_text())
     cleaned = {Path(entry["path"]).name: entry["cleaned"] for entry in manifest["files"] if "cleaned" in entry}
     assert list(cleaned) == ["train.en-fr.en", "train.en-fr.fr"] and cleaned["train.en-fr.en"]["token_ratio"] == 1
@@ -127,8 +130,8 @@ GIVEN = ["xlm", "de-en,en-de,en-ro", "data", "random", "out"]
 
 def test_arguments_of_the_script_are_before_those_of_the_training():
     assert [pair_of(direction) for direction in ("de-en", "en-de", "en-ro")] == ["en-de", "en-de", "en-ro"]
-    plain = parse([*GIVEN, "toy.yaml", "--corpus", "x"])
-    assert (plain.corpus, plain.flags) == ("", ["toy.yaml", "--corpus", "x"])
+    plain = parse([*GIVEN, "--config", "toy.yaml", "--corpus", "x"])
+    assert (plain.corpus, plain.flags) == ("", ["--config", "toy.yaml", "--corpus", "x"])
     assert (plain.pairs, plain.languages, plain.clean) == (["en-de", "en-ro"], ["en", "de", "ro"], "")
     assert plain.folder("en-ro") == f"{ROOT}/corpora/wmt-en-ro"
     flags = ["--back-translate-flags", "--sampling --beam 1", "--keep-diacritics", "--back-translate", "model.pt"]

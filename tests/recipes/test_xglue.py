@@ -49,7 +49,8 @@ def test_xlm_of_its_size_fills_encoder_and_decoder(size, dictionary):
 def test_pretraining_through_the_script_goes_on(warm, data_bin, tmp_path):
     def pretrain(folder, init, *more):
         size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 128 --cpu"
-        command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path / folder, init, *SIZES["toy"]]
+        configs = [f"--config={path}" for path in SIZES["toy"]]
+        command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path / folder, init, *configs]
         done = run(*map(str, command), *size.split(), "--warmup-updates", "1", "--no-epoch-checkpoints", *more)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -244,7 +244,7 @@ SHORT = [*TOY, "--max-positions", 128, "--max-update", 2]
 
 def sweep(study, data, output, files, *more):
     """Runs a study and its report on English and German; the rows of its table."""
-    settings = f"settings={XGLUE}/config/generation-toy.yaml {' '.join(map(str, SHORT))}"
+    settings = f"settings=--config {XGLUE}/config/generation-toy.yaml {' '.join(map(str, SHORT))}"
     values = [f"data={data}", f"files={files}", "languages=en,de", settings, "generate=--beam 1 --max-len-b 6", *more]
     experiment.main([str(XGLUE / "sweep.yaml"), *values, "--output", str(output), "--only", f"{study},report"])
     rows = (output / "report.md").read_text().split(f"| {study}: ")[1].splitlines()
@@ -302,7 +302,7 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):
 
 def test_summaries_at_nano_size(warm, data_bin, official, tmp_path):
     """G15: trained on and selected by English, tested in both languages, by ROUGE-L."""
-    settings = f"settings={XGLUE}/config/generation-toy.yaml {' '.join(map(str, SHORT))}"
+    settings = f"settings=--config {XGLUE}/config/generation-toy.yaml {' '.join(map(str, SHORT))}"
     files = [f"data={data_bin}", f"files={official('ntg')}", "languages=en,de"]
     options = ["--output", str(tmp_path / "out"), "--only", "pivots,report"]
     experiment.main([str(XGLUE / "summaries.yaml"), *files, settings, "generate=--beam 1 --max-len-b 6", *options])

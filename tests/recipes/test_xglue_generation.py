@@ -68,7 +68,7 @@ def nano(data_bin, tmp_path_factory):
             (folder / "text" / f"{split}.{code}").write_text("".join(lines[:5]), encoding="utf-8")
     few = ["--max-update", 2, "--warmup-updates", 1]
     for name in ("xdae", "xfnp"):
-        configs = [CONFIG / f"{name}.yaml", CONFIG / f"{name}-toy.yaml"]
+        configs = ["--config", CONFIG / f"{name}.yaml", "--config", CONFIG / f"{name}-toy.yaml"]
         succeed("bash", "recipes/xglue/pretrain.sh", data_bin, folder / name, "random", *configs, *NANO, *few)
     return folder
 
@@ -76,14 +76,14 @@ def nano(data_bin, tmp_path_factory):
 def command_of(nano, data, mode, folder, *more):
     return [
         "bash",
-        "recipes/xglue/finetune-generation.sh",
+        "recipes/xglue/generation.sh",
         mode,
         data,
         folder,
         nano / "files",
         "en,de,fr",
         nano / "xdae/checkpoint_last.pt",
-        CONFIG / "generation-toy.yaml",
+        *("--config", CONFIG / "generation-toy.yaml"),
         *NANO,
         *cli(length=64, max_update=2),
         *more,
@@ -181,11 +181,8 @@ def test_denoising_beside_copying(nano, data_bin, objective, split, more):
 
 def test_a_mode_that_there_is_not(tmp_path):
     command = ["any", "data", tmp_path / "save", "files", "en,de", "random"]
-    done = run("bash", "recipes/xglue/finetune-generation.sh", *map(str, command))
-    assert (
-        done.returncode == 2
-        and done.stderr == "finetune-generation.sh: MODE any: one of pivot, multi-language, en, de\n"
-    )
+    done = run("bash", "recipes/xglue/generation.sh", *map(str, command))
+    assert done.returncode == 2 and done.stderr == "generation.sh: MODE any: one of pivot, multi-language, en, de\n"
     assert not list(tmp_path.iterdir())
 
 

@@ -213,11 +213,11 @@ def test_vecos_translation_model_is_filled_from_pretraining_of_its_size(dictiona
     assert not new and not missing and recipient.keys() == copied.keys() | last.keys()
 
 
-@pytest.mark.parametrize("pair, lr, dropout, frequency", [("en-de", 1e-4, 0.3, 16), ("en-fr", 2e-4, 0.1, 64)])
-def test_vecos_values_of_translation(pair, lr, dropout, frequency):
+@pytest.mark.parametrize("pair, lr, dropout, batches", [("en-de", 1e-4, 0.3, 16), ("en-fr", 2e-4, 0.1, 64)])
+def test_vecos_values_of_translation(pair, lr, dropout, batches):
     cfg = configuration(VECO_TRANSLATION[pair], "-s", "en", "-t", pair[-2:])
     assert (cfg.model.encoder_layers, cfg.model.decoder_layers, cfg.model.share_embeddings) == (24, 6, True)  # V10
     assert str(cfg.task.init_decoder_layers) == "last" and cfg.criterion.label_smoothing == 0.2  # V13
     assert cfg.optimization.lr == [lr] and cfg.model.dropout == dropout and cfg.optimization.clip_norm == 0.1
-    assert cfg.optimization.update_freq == [frequency] and cfg.dataset.max_tokens == 4096  # 64k and 256k tokens
+    assert cfg.task.batches_per_update == batches and cfg.dataset.max_tokens == 4096  # 64k and 256k tokens
     assert (cfg.lr_scheduler.warmup_updates, cfg.lr_scheduler.total_num_update) == (16000, 100000)

@@ -437,7 +437,7 @@ def test_the_papers_values(dictionary):
     assert cfg.optimizer._name == "xl_lamb" and cfg.optimization.max_update == 250000
     objective = objectives_of(cfg, dictionary)["nsp"]
     assert objective.cfg.length == objective.input_length.positions == 512
-    batch = objective.cfg.batch_sentences * cfg.optimization.update_freq[0]
+    batch = objective.cfg.batch_sentences * cfg.task.batches_per_update
     assert cfg.optimization.lr[0] == pytest.approx(0.005 * (batch / 2**15) ** 0.5)
     assert cfg.lr_scheduler.warmup_updates / 250000 == pytest.approx(0.2 * batch / 2**15)
     tuning = configuration([ROOT / "recipes/xlm/config/finetune.yaml", CONFIGS / "finetune.yaml"])

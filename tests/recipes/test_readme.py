@@ -202,7 +202,7 @@ NANO = {
 TINY_XLM_R = {
     "pretrain.sh": "--arch xl_xlmr_tiny --update-freq 1",
     "finetune.sh": "--arch xl_xlmr_tiny",
-    "add-language.sh": "--arch xl_monotrans_tiny --update-freq 1 --objective-options mlm.length=32",
+    "add-language.sh": "--arch xl_monotrans_tiny --batches-per-update 1 --objective-options mlm.length=32",
 }
 XLM_R = "xlm-roberta-base"
 

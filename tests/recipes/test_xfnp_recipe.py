@@ -32,5 +32,5 @@ def test_the_papers_values(dictionary):
     model, update = cfg.model, cfg.optimization
     assert (model.encoder_layers, model.decoder_layers, model.embed_dim, model.ffn_dim) == (12, 12, 1024, 4096)
     assert (model.heads, model.predicting_streams, model.relative_buckets, model.relative_distance) == (16, 2, 32, 128)
-    assert update.update_freq[0] * objective.cfg.batch_sentences == 1024
+    assert cfg.task.batches_per_update * objective.cfg.batch_sentences == 1024
     assert (update.lr, update.max_update, objective.cfg.length, model.max_positions) == ([1e-4], 120_000, 512, 512)

@@ -32,7 +32,7 @@ def test_the_papers_values_of_xdae(dictionary):
     model = cfg.model
     assert (model.encoder_layers, model.decoder_layers, model.embed_dim, model.heads) == (12, 6, 1024, 8)  # G5
     assert (str(model.activation), model.dropout, model.max_positions, objective.cfg.length) == ("gelu", 0.1, 512, 512)
-    assert cfg.optimization.update_freq[0] * objective.cfg.batch_sentences == 1024  # G5
+    assert cfg.task.batches_per_update * objective.cfg.batch_sentences == 1024  # G5
     assert cfg.optimization.lr == [1e-4] and cfg.lr_scheduler._name == "polynomial_decay"  # G5
 
 

@@ -39,7 +39,7 @@ def test_both_are_pretrained_on_as_many_tokens(dictionary):
         budgets.append(
             (
                 cfg.optimization.max_update,
-                cfg.optimization.update_freq,
+                (cfg.optimization.update_freq, cfg.task.batches_per_update),
                 settings.batch_tokens,
                 settings.length,
                 settings.mixed,

@@ -78,7 +78,7 @@ def test_the_medium_comparison_of_translation_trains_6_x_512_in_bfloat16(diction
         script = Path(commands[0][1]).stem
         if script not in first or not re.search("/en-de(/.*)?/1$", name):
             continue
-        _, _, data, save, config, *more = commands[0]
+        _, _, data, save, _, config, *more = commands[0]
         assert Path(config).name.endswith("-medium.yaml")
         cfg = configuration([XLM / first[script], RECIPES.parent / config], *more)
         layers = [getattr(cfg.model, key) for key in ("layers", "encoder_layers", "decoder_layers") if key in cfg.model]

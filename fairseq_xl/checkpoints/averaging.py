@@ -43,12 +43,10 @@ def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[s
 
 
 def average(paths: list[str]) -> dict:
-    """Replaces the parameters of the last checkpoint by the mean over all checkpoints.
+    """Replaces the parameters of the last checkpoint by the mean over `paths`, oldest first, computed in float64.
 
-    `paths` are of one run, or of runs that start from one model, oldest first. Floating-point tensors are summed in
-    float64 and keep their dtype. "averaged_from" in the extra state names the inputs; the optimizer's state is left
-    out. Raises `UserError` for a file that is no checkpoint, and for checkpoints that are not of one model: parameters,
-    dictionary, labels, directions, objectives, framing or options that change the meaning of weights differ.
+    The optimizer's state is left out; "averaged_from" in the extra state names the inputs. Raises `UserError` for
+    checkpoints that are not of one model: parameters, identity or options that change the meaning of weights differ.
     """
     if not paths:
         raise UserError("there are no checkpoints to average")

@@ -72,11 +72,10 @@ def open_checkpoint(
     content: Any = None,
     finite: bool = True,
 ) -> Checkpoint:
-    """Reads a checkpoint of this package as plain data, and checks all of it: nothing in the file is run.
+    """Reads a checkpoint of this package, or its `content`, as plain data, and checks all of it: nothing is run.
 
-    `content` is that of the file, if it has been read with `load_plain`. Raises `UserError` as `load_plain`,
-    `check_checkpoint`, `check_configuration` and, with a dictionary, `check_vocabulary`, for weights that are not
-    `finite` numbers, and for an identity that is missing, damaged or of another format.
+    Raises `UserError` for other content, weights that are not `finite`, a wrong configuration, a damaged identity, and
+    another `dictionary`.
     """
     content = checkpoints.check_checkpoint(checkpoints.load_plain(path) if content is None else content, path)
     cfg = check_configuration(content, path).get("cfg") or {}

@@ -132,11 +132,9 @@ def without_special(state: State, languages: int) -> State:
 
 
 def from_embeddings(module: LanguageModule, vectors: Vectors, dictionary: XLDictionary, std: float) -> LanguageModule:
-    """Makes a language module with embeddings of a dictionary, for the body of a checkpoint's `module`.
+    """Makes a language module of embeddings of length 1, scaled to `std`, for the body of a checkpoint's `module`.
 
-    `vectors` have length 1; one factor scales them to the standard deviation `std`. The output bias is 0. Raises
-    `UserError` for pieces without an embedding, another number of channels, and a module with positions, adapters or a
-    language embedding.
+    Raises `UserError` for missing pieces, another number of channels, and a module with more than embeddings.
     """
     surplus = sorted(module.state.keys() - {TOKENS, BIAS})
     if surplus:

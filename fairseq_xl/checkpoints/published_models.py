@@ -71,10 +71,9 @@ class Published:
 
 
 def read(path: Any, values: bool = True) -> Published | Any:
-    """Reads a published model; without `values` its weights are on the meta device, but for an EncoderDecoderModel.
+    """Reads a published model; without `values` weights are on the meta device, but for an EncoderDecoderModel.
 
-    Returns: `Published`, or the content of a file of torch.save that is not a published model.
-    Raises `UserError` for a file that cannot be read or needs another one, and for a model that cannot be converted.
+    Returns `Published`, or the content of another file of torch.save. Raises `UserError` for unreadable models.
     """
     file = published_files.weights_file(Path(path))
     content = published_files.load_weights(file, values)

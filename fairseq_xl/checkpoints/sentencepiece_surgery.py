@@ -154,10 +154,9 @@ def merger(scores: dict[str, float]) -> Callable[[str], tuple[list[str], list[st
 
 
 def extend(model: ModelProto, text: list[str], count: int, reserved: Collection[str]) -> ModelProto:
-    """Returns a unigram or BPE model with `count` pieces, or as many as the text gives, after those of `model`.
+    """A unigram or BPE model with up to `count` more pieces learned from text, none of them in `reserved`.
 
-    No piece is a symbol of `reserved`. Raises `UserError` for another type of model, and if SentencePiece cannot learn
-    from the text.
+    Raises `UserError` for another type of model, and if SentencePiece cannot learn from the text.
     """
     if model.trainer_spec.model_type not in (UNIGRAM, BPE):
         raise UserError("the SentencePiece model is neither unigram nor BPE, so pieces cannot be added to it")

@@ -58,14 +58,11 @@ def copy_stack(
 def unused_parameters(pretrained: State, copied: Iterable[Tensor]) -> list[str]:
     """Lists the parts of a state dict without any of the tensors `copied`, each by its shortest prefix.
 
-    A part missing from all layers is one entry, ``layers.*.cross_attention``; one missing from some layers lists them:
-    ``layers.{0,1}.cross_attention``.
+    ``layers.*.cross_attention`` is missing from all layers, ``layers.{0,1}.cross_attention`` from those.
     """
     taken = {id(tensor) for tensor in copied}
     used = {part for key, tensor in pretrained.items() if id(tensor) in taken for part in _parts(key)}
-    widest = dict.fromkeys(
-        next(part for part in _parts(key) if part not in used) for key in pretrained if key not in used
-    )
+    widest = dict.fromkeys(next(part for part in _parts(k) if part not in used) for k in pretrained if k not in used)
     layers, remaining = {}, {}  # {part, its layer number replaced by *: numbers of the layers that have it}
     for layers_of_parts, parts in ((layers, {part for key in pretrained for part in _parts(key)}), (remaining, widest)):
         for part in parts:

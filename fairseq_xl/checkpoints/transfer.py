@@ -168,11 +168,10 @@ def initialize(
 
 
 def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretrained:
-    """Reads weights for a part of a new model and checks that they mean the same there.
+    """Reads weights for a part of a new model, `model`, which gives the rows that a published model lacks.
 
-    `path` is a checkpoint of this package, a published model (`published_models`), or word vectors. `model` gives the
-    rows that a published model lacks. Raises `UserError` for a file that is no model, and for one whose weights mean
-    something else in the new model.
+    `path` is a checkpoint, a published model or word vectors. Raises `UserError` for another file, and for weights that
+    mean something else in the new model.
     """
     state, dictionary = model.state_dict(), requirements.dictionary
     if word_vectors.is_word_vectors(path):
@@ -225,10 +224,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
 def check_fits(
     state: dict, path: str, current: dict[str, Any], dictionary: Any, dictionary_file: Path, model_class: type
 ) -> None:
-    """Raises `UserError` unless the weights of a whole checkpoint mean the same in a run's model, of `model_class`.
-
-    `state` is the content of the checkpoint `path`, `current` the identity of the run.
-    """
+    """Raises `UserError` unless a whole checkpoint's weights mean the same in a run of the identity `current`."""
     identity = state["task_state"]["fairseq_xl"]
     check_vocabulary(identity, path, dictionary, dictionary_file)
     check_backbone(path, (state.get("cfg") or {}).get("model") or {}, model_class)
@@ -283,11 +279,10 @@ def has_same_pieces(identity: dict[str, Any], dictionary: XLDictionary) -> bool:
 
 
 def with_languages(state: State, model: State, before: list[str], dictionary: XLDictionary, path: str) -> State:
-    """Changes the languages of weights to those of a run: rows of ``[xx]`` and language embeddings, matched by name.
+    """Matches rows of ``[xx]`` and language embeddings to the languages of a run by name; logs the new ones.
 
-    `model`, the new one's state dict, gives the rows of languages that the checkpoint `path`, which has the languages
-    `before`, lacks; their output bias is 0. Logs a line with the new rows. Raises `UserError` if a table has another
-    number of rows than the dictionary.
+    `model`, a state dict, gives rows of languages that `before` lacks; their output bias is 0. Raises `UserError` if a
+    table has another number of rows than the dictionary.
     """
     languages, changed = dictionary.languages, dict(state)
     added = [code for code in languages if code not in before]

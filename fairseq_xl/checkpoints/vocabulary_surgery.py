@@ -122,10 +122,9 @@ def change_vocabulary(
     data: str,
     encoding: dict[str, Any],
 ) -> dict[str, Any]:
-    """Returns a checkpoint with another dictionary; `checkpoint`, whose identity was checked, stays as it is.
+    """Returns a checkpoint with the dictionary and `encoding` of the folder `data`, and rows of its old one.
 
-    `data`, a folder with the new dictionary and this `encoding`, becomes the checkpoint's data folder. Raises
-    `UserError` if a table has not as many rows as `old` has symbols or languages.
+    Raises `UserError` if a table has not as many rows as `old` has symbols or languages.
     """
     model, cfg = checkpoint["model"], checkpoint["cfg"]
     _check_tables(model, path, old)
@@ -184,10 +183,9 @@ def trained_names(model: dict[str, Tensor], cfg: dict[str, Any]) -> list[str]:
 def change_optimizer(
     state: dict[str, Any], parameters: dict[str, Tensor], change_weights: Change, change_moments: Change
 ) -> dict[str, Any]:
-    """Returns an optimizer's state, a checkpoint's `last_optimizer_state`, with other rows.
+    """A checkpoint's `last_optimizer_state` with other rows of the trained `parameters`, which are in order.
 
-    `parameters` are the trained ones, {name: parameter} in order, before the change; the two functions change float32
-    parameters and moments. Raises `OtherParameters` if numbers of parameters or shapes differ.
+    Raises `OtherParameters` if numbers of parameters or shapes differ.
     """
     indices = [index for group in state["param_groups"] for index in group["params"]]
     if len(indices) != len(parameters):
@@ -218,10 +216,10 @@ def _change_moments(moments: dict[str, Any], name: str, parameter: Tensor, chang
 def initial_rows(
     old: XLDictionary, new: XLDictionary, segment: Callable[[str], list[str]], like: str | None = None
 ) -> Rows:
-    """Returns the old rows of each symbol and language of a new dictionary, and logs their numbers.
+    """The old rows of each symbol and language of a new dictionary; logs their numbers.
 
-    `segment` returns the old pieces of a new piece, without unknown ones. New languages get the rows of the language
-    `like`, by default the mean over all. Raises `UserError` for a language `like` that the old dictionary lacks.
+    `segment` returns the known old pieces of a new one. New languages get the rows of `like`, by default the mean over
+    all languages; raises `UserError` if the old dictionary lacks it.
     """
     old_rows = {symbol: row for row, symbol in enumerate(old.symbols)}
     pieces = old.pieces.tolist()

@@ -52,9 +52,8 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     """
     indices = {symbol: row for row, symbol in enumerate(symbols)}
     vectors: dict[int, np.ndarray] = {}  # row -> vector (C,); the first one of a symbol counts
-    for symbol, vector in (
-        _arrays(path, table.size(1)) if path.endswith(ARRAYS) else _text(path, indices, table.size(1))
-    ):
+    is_text = not path.endswith(ARRAYS)
+    for symbol, vector in _text(path, indices, table.size(1)) if is_text else _arrays(path, table.size(1)):
         if symbol in indices:
             vectors.setdefault(indices[symbol], vector)
     if not vectors:

@@ -4,7 +4,6 @@ This module imports neither torch nor fairseq, so that ``--help`` and scores nee
 """
 
 import argparse
-import difflib
 import functools
 import importlib
 import json
@@ -14,6 +13,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -190,9 +190,7 @@ def _help_or_refuse(words: list[str]) -> NoReturn:
     rest = words[len(group) :]
     if not commands or (rest and rest[0] not in HELP):
         wrong, expected = " ".join(words[: len(group) + bool(commands)]), ", ".join(commands or COMMANDS)
-        similar = [
-            name for text in (" ".join(words[:2]), wrong) for name in difflib.get_close_matches(text, COMMANDS, 1)
-        ]
+        similar = [name for text in (" ".join(words[:2]), wrong) for name in get_close_matches(text, COMMANDS, 1)]
         hint = f"did you mean {similar[0]!r}? Otherwise " if similar else ""
         sys.stderr.write(f"fairseq-xl: error: there is no command {wrong!r}: {hint}expected one of {expected}\n")
         sys.exit(2)

@@ -23,19 +23,9 @@ from fairseq_xl.checkpoints.sentencepiece_surgery import extend, ordinary_pieces
 from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, initial_rows, read_checkpoint
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.manifest import first_folder, manifest_tokenizers, read_manifest
+from fairseq_xl.data.vocabulary import subwords
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, language_symbols
-from fairseq_xl.data.vocabulary.subwords import (
-    FILES,
-    MANIFEST,
-    OPTIONS,
-    check_pieces,
-    encoding_of,
-    in_folder,
-    open_model,
-    open_subwords,
-    vocabulary_kind,
-)
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import DICTIONARY, save_checkpoint
@@ -74,13 +64,15 @@ def main(options: Options) -> None:
         if options.new_data:
             new_data = Path(options.new_data)
             _check_subwords(new_data, XLDictionary.load(new_data / DICTIONARY))
-            _copy(new_data, folder, (DICTIONARY, *FILES[vocabulary_kind(new_data)]))
+            _copy(new_data, folder, (DICTIONARY, *subwords.FILES[subwords.vocabulary_kind(new_data)]))
         else:
             _write_extended(options, data, old, folder)
         new = XLDictionary.load(folder / DICTIONARY)
         rows = initial_rows(old, new, _segment(data, old, new), options.like)
         _write_manifest(Path(options.new_data or data), folder, new.languages)
-        changed = change_vocabulary(checkpoint, options.checkpoint, old, new, rows, options.output, encoding_of(folder))
+        changed = change_vocabulary(
+            checkpoint, options.checkpoint, old, new, rows, options.output, subwords.encoding_of(folder)
+        )
         save_checkpoint(changed, folder / CHECKPOINT)
     languages = ", ".join(new.languages)
     logger.info("%s: %d symbols, before %d; languages: [%s]", options.output, len(new), len(old), languages)
@@ -102,16 +94,16 @@ def _copy(data: Path, folder: Path, names: tuple[str, ...]) -> None:
 
 
 def _check_subwords(data: Path, dictionary: XLDictionary) -> None:
-    *_, listed = FILES[vocabulary_kind(data)]
+    *_, listed = subwords.FILES[subwords.vocabulary_kind(data)]
     if (data / listed).exists():
-        check_pieces(open_subwords(data), data / listed, dictionary)
+        subwords.check_pieces(subwords.open_subwords(data), data / listed, dictionary)
 
 
 def _read_model(data: Path) -> ModelProto:
-    kind = vocabulary_kind(data)
+    kind = subwords.vocabulary_kind(data)
     if kind != "sentencepiece":
         raise UserError(f"{data} has a vocabulary of kind {kind}: new pieces are made from those of a {MODEL}")
-    open_model(data / MODEL, data)
+    subwords.open_model(data / MODEL, data)
     return read_model(data / MODEL)
 
 
@@ -137,21 +129,21 @@ def _write_extended(options: Options, data: Path, old: XLDictionary, folder: Pat
         with replacing(folder / MODEL) as file:
             file.write(extended.SerializeToString())
     else:
-        _copy(data, folder, FILES[vocabulary_kind(data)])
+        _copy(data, folder, subwords.FILES[subwords.vocabulary_kind(data)])
     counts |= dict.fromkeys(last, 0)
     write_dictionary(folder / DICTIONARY, counts, counts.values())
 
 
 def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
     """Writes manifest.json with the kind of the sub-words, the tokenizers and the versions of a data folder."""
-    manifest, kind = read_manifest(data), vocabulary_kind(data)
+    manifest, kind = read_manifest(data), subwords.vocabulary_kind(data)
     written = manifest.get("vocabulary", {})
-    source = in_folder(folder, kind, {name: written.get(name) for name in OPTIONS[kind]})
+    source = subwords.in_folder(folder, kind, {name: written.get(name) for name in subwords.OPTIONS[kind]})
     tokenizers = manifest_tokenizers(manifest)
     config = {"languages": languages} | ({"tokenizer": tokenizers} if tokenizers else {})
     versions = {"versions": manifest["versions"]} if "versions" in manifest else {}
     content = {"format": FORMATS["data folder"], "config": config} | source.manifest_entry() | versions
-    write_json(folder / MANIFEST, content)
+    write_json(folder / subwords.MANIFEST, content)
 
 
 def _segment(data: Path, old: XLDictionary, new: XLDictionary) -> Callable[[str], list[str]]:

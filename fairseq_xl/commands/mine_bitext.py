@@ -41,16 +41,7 @@ from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.folders import temporary_folder
 from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.temporary_arrays import GrowingArray, slices
-from fairseq_xl.mining.bitext_mining import (
-    DIGITS,
-    Sentences,
-    best_threshold,
-    distinct,
-    mine_distinct,
-    read_gold,
-    read_sentences,
-    rounded,
-)
+from fairseq_xl.mining import bitext_mining
 from fairseq_xl.mining.disk_index import nearest_approximately
 from fairseq_xl.mining.nearest_neighbors import Rows, nearest
 
@@ -119,9 +110,9 @@ def _run(options: Options, folder: Path | None) -> dict[str, Any]:
         language, _, path = text.partition("=")
         if not language or not path:
             raise UserError(f"{text}: expected {FILES}")
-        sides.append((language, read_sentences(path, folder)))
+        sides.append((language, bitext_mining.read_sentences(path, folder)))
     (_, source_texts), (_, target_texts) = sides
-    gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
+    gold = bitext_mining.read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
     if options.nearest and any(name != str(index) for index, name in enumerate(source_texts.ids)):
         raise UserError(f"{source_texts.path}: --nearest needs a sentence, without id, on each line")
     embeddings = _opened(options, sides) if options.embeddings else _embedded(options, sides, folder)
@@ -138,32 +129,33 @@ def _run(options: Options, folder: Path | None) -> dict[str, Any]:
 
 def _mine(
     options: Options,
-    sides: tuple[Sentences, Sentences],
+    sides: tuple[bitext_mining.Sentences, bitext_mining.Sentences],
     embeddings: list[Any],
     gold: set[tuple[int, int]] | None,
     folder: Path | None,
 ) -> dict[str, Any]:
     """Writes the pairs; returns their number and, with `gold`, the scores of the threshold of the highest F1."""
-    texts = distinct(sides[0].texts, folder), distinct(sides[1].texts, folder)
-    pairs = mine_distinct(texts, embeddings, options.neighbors or NEIGHBORS, folder)
+    texts = bitext_mining.distinct(sides[0].texts, folder), bitext_mining.distinct(sides[1].texts, folder)
+    pairs = bitext_mining.mine_distinct(texts, embeddings, options.neighbors or NEIGHBORS, folder)
     threshold, results = options.threshold, {}
     if gold is not None:
-        best = best_threshold(pairs, gold)
-        results = rounded(best)
+        best = bitext_mining.best_threshold(pairs, gold)
+        results = bitext_mining.rounded(best)
         threshold = best["threshold"] if threshold is None else threshold
     count = len(pairs)
     if threshold is not None:
         count = bisect.bisect_right(pairs, -threshold, key=lambda pair: -pair.margin)
     if options.output:
         lines = (
-            (f"{margin:.{DIGITS}f}\t" if threshold is None else "") + f"{sides[0].ids[source]}\t{sides[1].ids[target]}"
+            (f"{margin:.{bitext_mining.DIGITS}f}\t" if threshold is None else "")
+            + f"{sides[0].ids[source]}\t{sides[1].ids[target]}"
             for margin, source, target in itertools.islice(pairs, count)
         )
         write_lines(options.output, lines)
     return results | {"pairs": count}
 
 
-def _embedded(options: Options, sides: list[tuple[str, Sentences]], folder: Path | None) -> list[Any]:
+def _embedded(options: Options, sides: list[tuple[str, bitext_mining.Sentences]], folder: Path | None) -> list[Any]:
     """The embeddings (n, C) of the sentences of each side, in files of a folder or in memory."""
     checkpoint, data = options.words[:2]
     languages = {language for language, _ in sides}
@@ -180,7 +172,7 @@ def _embedded(options: Options, sides: list[tuple[str, Sentences]], folder: Path
     return matrices
 
 
-def _opened(options: Options, sides: list[tuple[str, Sentences]]) -> list[Rows]:
+def _opened(options: Options, sides: list[tuple[str, bitext_mining.Sentences]]) -> list[Rows]:
     """The embeddings (n, C) of the sentences of each side, in files; raises `UserError` unless they fit the text."""
     check_same_origin(options.embeddings)
     matrices = [open_matrix(path) for path in options.embeddings]

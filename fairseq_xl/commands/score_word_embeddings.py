@@ -16,12 +16,7 @@ from fairseq_xl import register
 from fairseq_xl.commands import DATA, Options, argument, command
 from fairseq_xl.data.store.manifest import first_folder
 from fairseq_xl.errors import UserError, language_pair, named_values
-from fairseq_xl.evaluation.word_embeddings import (
-    dictionary_scores,
-    read_dictionary,
-    read_similarities,
-    similarity_scores,
-)
+from fairseq_xl.evaluation import word_embeddings
 from fairseq_xl.io.versions import version
 
 
@@ -38,13 +33,15 @@ from fairseq_xl.io.versions import version
     ),
 )
 def main(options: Options) -> dict[str, Any]:
-    dictionaries = {pair: read_dictionary(path) for pair, path in _paths(options.dictionaries, "DICTIONARY").items()}
+    dictionaries = {
+        pair: word_embeddings.read_dictionary(path) for pair, path in _paths(options.dictionaries, "DICTIONARY").items()
+    }
     rated = {}
     for pair, paths in _paths(options.similarity, "DATA:GOLD").items():
         data, _, gold = paths.partition(":")
         if not gold:
             raise UserError(f"--similarity {pair}={paths}: expected XX-YY=DATA:GOLD, the words and their ratings")
-        rated[pair] = read_similarities(data, gold)
+        rated[pair] = word_embeddings.read_similarities(data, gold)
     register()  # checkpoints are of registered models
     from fairseq_xl.embeddings.words import WordEmbeddings  # it imports torch, for which --help does not wait
 
@@ -59,11 +56,11 @@ def main(options: Options) -> dict[str, Any]:
         languages = pair.split("-")
         indices, source, target = embeddings.pairs(words, languages)
         no_common_piece = np.array([embeddings.have_no_common_piece(words[index], languages) for index in indices])
-        scores = dictionary_scores(no_common_piece, source, target)
+        scores = word_embeddings.dictionary_scores(no_common_piece, source, target)
         result["dictionaries"][pair] = {"left_out": len(words) - len(indices)} | scores
     for pair, (words, ratings) in rated.items():
         indices, source, target = embeddings.pairs(words, pair.split("-"))
-        scores = similarity_scores(source, target, [ratings[index] for index in indices])
+        scores = word_embeddings.similarity_scores(source, target, [ratings[index] for index in indices])
         result["similarity"][pair] = {"left_out": len(words) - len(indices)} | scores
     return result
 

@@ -87,9 +87,8 @@ def main(options: Options) -> None:
         save_checkpoint(changed, folder / CHECKPOINT)
         size = (folder / CHECKPOINT).stat().st_size
     before = Path(options.checkpoint).stat().st_size
-    logger.info(
-        "%s: %d of %d symbols, %.1f of %.1f MB", options.output, len(new), len(dictionary), size / 1e6, before / 1e6
-    )
+    sizes = size / 1e6, before / 1e6
+    logger.info("%s: %d of %d symbols, %.1f of %.1f MB", options.output, len(new), len(dictionary), *sizes)
 
 
 def _write_text(data: Path, texts: list[Path], is_kept: np.ndarray, folder: Path) -> dict[str, dict]:

@@ -125,10 +125,7 @@ class FairseqCriterionWrapper(CombinedCriterion):
 
 @register_criterion("xl_pretraining", dataclass=FairseqDataclass)
 class XLPretrainingCriterion(CombinedCriterion):
-    """Weighted sum of the means of terms; each batch counts as 1.
-
-    So an objective that predicts every token does not outweigh one that predicts one bit per pair.
-    """
+    """Weighted sum of the means of terms: a batch counts as 1, however many predictions it has."""
 
     size_unit = BATCH
 

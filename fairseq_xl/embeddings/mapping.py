@@ -122,10 +122,7 @@ def match_both_ways(
 def identical(
     source: Iterable[str], target: Iterable[str], ignore_case: bool = False, min_length: int = 1
 ) -> tuple[np.ndarray, ...]:
-    """Dictionary of the pieces that two lists share: positions in the first and in the second (N,).
-
-    With `ignore_case` a piece may be in several pairs, and characters count in lower case; `WORD_START` does not count.
-    """
+    """Positions (N,) in both lists of the pieces that they share; with `ignore_case` one may be in several pairs."""
     folded: Callable[[str], str] = str.casefold if ignore_case else str
     positions = defaultdict(list)
     for position, symbol in enumerate(map(folded, target)):

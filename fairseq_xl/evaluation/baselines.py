@@ -11,21 +11,12 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import task_files
 from fairseq_xl.evaluation.bleu import tokenizer_name
 from fairseq_xl.evaluation.generation_scores import rouge_l
 from fairseq_xl.evaluation.question_answering_scores import words
 from fairseq_xl.evaluation.spans import spans
 from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.evaluation.task_files import (
-    LABELED,
-    TaggedSentence,
-    file_in,
-    format_ranking,
-    format_tags,
-    read_examples,
-    read_queries,
-    read_sentences,
-)
 from fairseq_xl.io.lines import read_lines
 
 NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with the spaces around them
@@ -104,10 +95,12 @@ def labels_and_texts(
 ) -> tuple[list[str], list[list[str]]]:
     """Labels and texts of the lines of a split; raises `UserError` for lines without two texts if `name` is `pairs`."""
     examples = [
-        example for code in languages for example in read_examples(file_in(folders, f"{split}.{code}.tsv"), code)
+        example
+        for code in languages
+        for example in task_files.read_examples(task_files.file_in(folders, f"{split}.{code}.tsv"), code)
     ]
     if name == "pairs" and (wrong := next((example for example in examples if len(example.texts) != 2), None)):
-        raise UserError(f"{wrong.location}: expected {LABELED[2]}, found {1 + len(wrong.texts)} fields")
+        raise UserError(f"{wrong.location}: expected {task_files.LABELED[2]}, found {1 + len(wrong.texts)} fields")
     return [example.label for example in examples], [list(example.texts) for example in examples]
 
 
@@ -160,7 +153,7 @@ def titles(folder: str | Path, language: str, split: str) -> tuple[list[str], in
     return [first_words(text, count, language) for text in test_sources], count
 
 
-def build_dictionary(sentences: Iterable[TaggedSentence]) -> Dictionary:
+def build_dictionary(sentences: Iterable[task_files.TaggedSentence]) -> Dictionary:
     """Collects the spans of training sentences; the words of each are a span in at least half of their occurrences.
 
     A span that has several types gets the most frequent one. Punctuation around words is ignored.
@@ -197,7 +190,7 @@ def tag(sentence: Sequence[str], dictionary: Dictionary) -> list[str]:
     return tags
 
 
-def most_frequent_type(sentences: Iterable[TaggedSentence]) -> str:
+def most_frequent_type(sentences: Iterable[task_files.TaggedSentence]) -> str:
     """The most frequent type of the spans of sentences; raises `UserError` if there is no span."""
     kinds = Counter(kind for sentence in sentences for kind, _, _ in spans(sentence.tags))
     if not kinds:
@@ -206,10 +199,9 @@ def most_frequent_type(sentences: Iterable[TaggedSentence]) -> str:
 
 
 def tag_capitals(sentence: Sequence[str], kind: str) -> list[str]:
-    """Tags of a sentence's words: each run of capitalized words is a span of the type `kind`.
+    """Tags of a sentence's words: each run of capitalized words, but not at its beginning, is a span of `kind`.
 
-    Words at the beginning of a sentence are in no span. A word without letters and digits between two words of a run,
-    such as the hyphen of a menu path, belongs to it. Punctuation ends a run.
+    A word without letters and digits between two words of a run, such as the hyphen of a menu path, belongs to it.
     """
     bare, tags, inside = _bare(sentence), [OUTSIDE] * len(sentence), False
     for position in range(1, len(sentence)):
@@ -279,18 +271,18 @@ def predict(
     tagger = _tagger(method, folders, train_languages) if name == "tagging" and train_languages else None
     for code in languages:
         file = f"{split}.{code}.{'json' if name == 'question-answering' else 'tsv'}"
-        path = file_in(folders, file)
+        path = task_files.file_in(folders, file)
         if name == "question-answering":
             content = json.dumps(answers(path, code, method), ensure_ascii=False, indent=0) + "\n"
         elif name == "ranking":
-            queries = read_queries(path, code)
+            queries = task_files.read_queries(path, code)
             pairs = [(query.query, " ".join(texts)) for query in queries for texts in query.texts]
             scores = iter(similarities(method, pairs, code).tolist())
-            content = "".join(format_ranking(query, [next(scores) for _ in query.texts]) for query in queries)
+            content = "".join(task_files.format_ranking(item, [next(scores) for _ in item.texts]) for item in queries)
         else:
             tag_words = tagger or _tagger(method, folders, [code])
-            sentences = read_sentences(path, code)
-            content = "".join(format_tags(sentence, tag_words(sentence.words)) for sentence in sentences)
+            sentences = task_files.read_sentences(path, code)
+            content = "".join(task_files.format_tags(sentence, tag_words(sentence.words)) for sentence in sentences)
         yield file, content
 
 
@@ -299,7 +291,9 @@ def _tagger(method: str, folders: Sequence[Any], languages: list[str]) -> Callab
     if method == "outside":
         return lambda sentence: [OUTSIDE] * len(sentence)
     sentences = [
-        sentence for code in languages for sentence in read_sentences(file_in(folders, f"train.{code}.tsv"), code)
+        sentence
+        for code in languages
+        for sentence in task_files.read_sentences(task_files.file_in(folders, f"train.{code}.tsv"), code)
     ]
     if method == "capitals":
         return partial(tag_capitals, kind=most_frequent_type(sentences))

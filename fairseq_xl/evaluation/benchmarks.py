@@ -104,11 +104,10 @@ class Benchmark:
 
 
 def write_submission(task: Task, predictions: Path, destination: Path, split: str) -> list[Path]:
-    """Writes the predictions of a fine-tuned model in the benchmark's submission format; returns the files.
+    """Writes predictions ``SPLIT.LANGUAGE`` of a folder in the benchmark's submission format; returns the files.
 
-    `predictions` is a folder of ``SPLIT.LANGUAGE`` files of fairseq-validate --predictions-to; a warning names the
-    languages that it lacks. Raises `UserError` if it has none of the task, for predictions of another task, and for
-    files of several models in this folder or in `destination`.
+    Warns of missing languages. Raises `UserError` if there are none, for predictions of another task, and for files of
+    several models.
     """
     languages = (*task.languages, *task.extra_languages)
     files = {code: path for code in languages for path in sorted(predictions.glob(f"{split}.{code}.*"))}
@@ -149,8 +148,8 @@ ANSWERS: Kinds = {"question_answering": predicted_answers}
 def score_task(task: Task, name: str, predictions: Path, references: Path, split: str) -> dict[str, Any]:
     """Scores the languages of a task that have predictions, by the variant `name`.
 
-    The average appears if none is missing; else `partial` has the averages over the others, and names them. Raises
-    `UserError` for a language without references, and for predictions that differ from the note of their folder.
+    If languages are missing, averages of others are under `partial`. Raises `UserError` for missing references, and
+    for predictions that differ from the note of their folder.
     """
     variant, scores = task.variants[name], {}
     for language in (*task.languages, *task.extra_languages):
@@ -330,10 +329,9 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
 
 
 def accuracy_scores(predictions: list[str], labels: list[str], path: Path, classes: bool = True) -> Scores:
-    """Accuracy of one label per line; `majority` is the accuracy of always predicting the most frequent label.
+    """Accuracy and `majority` of one label per line; `UserError` naming `path` for a wrong number of predictions.
 
-    Warns of predictions that no line has as label, if labels are `classes`. Raises `UserError` naming `path` for a
-    wrong number of predictions.
+    Warns of predictions that no line has as label, if labels are `classes`.
     """
     if len(predictions) != len(labels) or not labels:
         raise UserError(f"{path}: expected {len(labels)} predictions, one for each label, found {len(predictions)}")
@@ -371,10 +369,7 @@ def word_accuracy(score: Callable[[Path, Path, str], Scores]) -> Variant:
 
 
 def read_tag_sequences(path: Path, columns: int = 1) -> list[list[str]]:
-    """Tags (last column) of each sentence of a file with a word per line and an empty line after each sentence.
-
-    Lines that begin with -DOCSTART- are skipped. Raises `UserError` for a line of fewer than `columns`.
-    """
+    """Tags (last column) of each sentence, without -DOCSTART- lines; `UserError` for a line of fewer than `columns`."""
     sentences: list[list[str]] = [[]]
     for line_number, line in enumerate(read_lines(path), start=1):
         fields = line.split()
@@ -393,9 +388,7 @@ def span_scores(predicted: list[list[str]], gold: list[list[str]], path: Path) -
         raise UserError(f"{path}: expected {len(gold)} sentences, as in the references, found {len(predicted)}")
     for count, (tags, words) in enumerate(zip(predicted, gold), start=1):
         if len(tags) != len(words):
-            raise UserError(
-                f"{path}, sentence {count}: expected {len(words)} tags, one for each word, found {len(tags)}"
-            )
+            raise UserError(f"{path}, sentence {count}: expected {len(words)} tags, one a word, found {len(tags)}")
     check_labels(set(itertools.chain(*predicted)), {*itertools.chain(*gold), spans.OUTSIDE[0]}, path)
     return spans.score(gold, predicted)
 

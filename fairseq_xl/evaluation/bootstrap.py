@@ -39,18 +39,16 @@ def mean(values: ArrayLike, resamples: int = RESAMPLES, decimals: int = 2) -> di
     return result
 
 
-def corpus_metrics(
-    statistics: ArrayLike, metrics: Mapping[str, Callable[[np.ndarray], np.ndarray]]
-) -> dict[str, dict[str, Any]]:
-    """{metric: {"score", 95 % "interval"}} of n examples' statistics (n, k); a metric maps sums (…, k) to (…)."""
+def corpus_metrics(statistics: ArrayLike, metrics: Mapping[str, Callable[[np.ndarray], np.ndarray]]) -> dict[str, Any]:
+    """{metric: score, "{metric}_interval": 95 %} of n examples' statistics (n, k); a metric maps sums (…, k) to (…)."""
     statistics, rng = np.asarray(statistics, dtype=np.float64), np.random.default_rng(SEED)
     n = len(statistics)
     sums = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) @ statistics for _ in range(RESAMPLES)])
     total = statistics.sum(axis=0)
-    return {
-        name: {"score": round(float(metric(total)), 2), "interval": _interval(metric(sums))}
-        for name, metric in metrics.items()
-    }
+    scores: dict[str, Any] = {}
+    for name, metric in metrics.items():
+        scores |= {name: round(float(metric(total)), 2), f"{name}_interval": _interval(metric(sums))}
+    return scores
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float:

@@ -66,12 +66,10 @@ def identifier(candidates: tuple[str, ...]) -> Callable[[str], str]:
 def wrong_language(
     texts: Sequence[str], language: str, candidates: Sequence[str], resamples: int = 0
 ) -> dict[str, Any]:
-    """Share, in percent, of texts in a wrong language: identified as another of `candidates` than `language`.
+    """Percent of texts, those with a letter, that are identified as another of `candidates` than `language`.
 
-    Texts without a letter are not counted.
-
-    Returns: {"score", "n", "signature"}, with `resamples` "interval" too; the score is None, without an interval, if no
-        text has a letter or there is one language only.
+    Returns: {"score", "n", "signature"} and, with `resamples`, "interval"; the score is None without text or with one
+    language only.
     """
     candidates = tuple(sorted({primary_code(code) for code in (*candidates, language)}))
     identify = identifier(candidates)

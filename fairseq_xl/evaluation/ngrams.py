@@ -69,10 +69,7 @@ def flat(lines: Sequence[np.ndarray], end: int) -> np.ndarray:
 
 
 class Model:
-    """Interpolations of relative frequencies in training text: lines of ids below `symbols` that end with `end`.
-
-    `predicted` has the ids of the tokens that are predicted.
-    """
+    """Interpolated relative frequencies in lines of ids below `symbols` with `end`, to predict ids of `predicted`."""
 
     def __init__(self, train: Sequence[np.ndarray], predicted: np.ndarray, symbols: int, end: int) -> None:
         self.predicted = predicted
@@ -92,10 +89,7 @@ class Model:
 def bits(
     train: Sequence[np.ndarray], pieces: np.ndarray, symbols: int, end: int, text: np.ndarray, positions: np.ndarray
 ) -> dict[str, float]:
-    """Mean -log2 probability of the pieces at `positions` of a `flat` text (N,), by each of `MODELS`.
-
-    `pieces` are the ids of the tokens that are predicted; the other arguments are those of `Model`.
-    """
+    """Mean -log2 probability of `pieces` at `positions` of a `flat` text (N,), by each of `MODELS`; see `Model`."""
     model = Model(train, pieces, symbols, end)
     probabilities = {name: model.probabilities(text, positions, neighbors) for name, neighbors in MODELS.items()}
     return {name: float(-np.log2(values).mean()) for name, values in probabilities.items()}

@@ -90,8 +90,7 @@ def check_replaceable(folder: Path, origin: Origin | None, written: Iterable[str
 def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str], later: Iterable[str] = ()) -> None:
     """Writes predictions, {name: text}, and the note, which names them only when they are complete.
 
-    Without an origin no note is written. `later` has prefixes of the names of files that will be written after these.
-    Raises the errors of `check_replaceable` and of `replacing`.
+    Without an origin there is no note; `later` has prefixes of files to come. Raises the errors of `check_replaceable`.
     """
     check_replaceable(folder, origin, [*files, *later])
     note = read_note(folder)

@@ -64,10 +64,9 @@ def scores(answer: str, references: Iterable[str], normalization: str, language:
 def score(
     answers: dict[str, str], references: dict[str, list[str]], normalization: str, language: str, path: Path
 ) -> dict[str, Any]:
-    """Exact match and F1 in percent, with 95 % intervals over questions, of {id of a question: answer}.
+    """Exact match and F1 in percent, with intervals, of {id of a question: answer}, for questions with references.
 
-    A question without an answer in `references`, {id: its answers}, is left out; `path` is the file of the answers, for
-    errors. Raises `UserError` for a question without a prediction, `UnlabeledError` if no question has an answer.
+    Raises `UserError` for a question without a prediction, `UnlabeledError` if no question has an answer.
     """
     asked = {name: expected for name, expected in references.items() if expected}
     missing = [name for name in asked if name not in answers]

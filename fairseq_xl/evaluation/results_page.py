@@ -254,10 +254,7 @@ def published_table(name: str, metrics: tuple[str, ...], entries: Mapping[str, A
 
 
 def by_language(name: str, extra: Iterable[str], metric: str, entries: Mapping[str, Any], papers: Papers) -> Table:
-    """A table: language × score of each system with its interval, in numbers and as bars with whiskers.
-
-    Languages of `extra` are not averaged; of published figures, those by language are shown.
-    """
+    """A table: language × score of each system, in numbers and as bars; languages of `extra` are not averaged."""
     codes = sorted({code for entry in entries.values() for code in (*entry["languages"], *entry["missing"])})
     by_code = {code: {system: entry["languages"].get(code) for system, entry in entries.items()} for code in codes}
     all_scores = [scores for by_system in by_code.values() for scores in by_system.values() if scores]

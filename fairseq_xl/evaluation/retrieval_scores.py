@@ -65,9 +65,8 @@ def evaluate_similarity(similarity: np.ndarray) -> dict[str, dict[str, Any]]:
 
 
 def read_pairs(prefix: str | Path, source: str, target: str) -> list[list[str]]:
-    """Aligned files PREFIX.source and PREFIX.target -> two lists of sentences.
+    """Reads PREFIX.source and PREFIX.target, without lines that are empty or repeated on a side: two lists.
 
-    Lines with an empty or repeated sentence on either side are left out, so that each sentence has one translation.
     Raises `UserError` for missing files, different numbers of lines, or fewer than two pairs.
     """
     sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]

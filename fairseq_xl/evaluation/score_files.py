@@ -42,8 +42,7 @@ class ScoreFile:
 def read_score_files(arguments: Iterable[str]) -> list[ScoreFile]:
     """Reads files given as NAME=FILE, or as FILE for the system `ours`.
 
-    Raises `UserError` for a file of another kind, for two files of a system and a benchmark, and for files of a
-    benchmark that have scores of different splits, variants or references.
+    Raises `UserError` for other files, and for two of a benchmark that are of one system, or not comparable.
     """
     files: list[ScoreFile] = []
     for argument in arguments:

@@ -106,7 +106,6 @@ def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
         "accuracy": lambda sums: ratio(sums[..., 3], sums[..., 4]),
     }
     tags = Counter(tag for sentence in gold for tag in sentence)
-    result: dict[str, Any] = {"n": len(rows), "words": tags.total()}
-    for name, measured in bootstrap.corpus_metrics(rows, metrics).items():
-        result |= {name: measured["score"], f"{name}_interval": measured["interval"]}
-    return result | {"majority": round(100 * max(tags.values()) / tags.total(), 2)}
+    scores = bootstrap.corpus_metrics(rows, metrics)
+    majority = round(100 * max(tags.values()) / tags.total(), 2)
+    return {"n": len(rows), "words": tags.total(), **scores, "majority": majority}

@@ -44,11 +44,10 @@ class Problem:
 
 
 def read_questions(path: Any, language: str, check_offsets: bool = True) -> list[Question]:
-    """Reads a file in SQuAD's format: a list of `Question`.
+    """Reads a file in SQuAD's format; raises `UserError` for a missing or damaged file.
 
-    Raises `UserError` for a missing or damaged file. It lists file, line and question of a missing field, an empty
-    question or context, an id that occurs twice, and, unless `check_offsets` is False, answers that are not the text at
-    their offsets.
+    It lists line and question of missing fields, empty text, repeated ids and, if `check_offsets`, answers that are
+    not the text at their offsets.
     """
     text, content = read_content(path, language)
     questions, problems = examine(content, path, language)

@@ -83,10 +83,9 @@ def file_in(folders: Sequence[Any], name: str) -> Path:
 
 
 def labeled_lines(path: Any, language: str) -> Iterator[tuple[int, str]]:
-    """Yields (number, line) of a UTF-8 file, from 1 on; a line ends in LF or CR LF.
+    """Yields (number, line) of a file, from 1 on; warns of a file that was appended to itself.
 
-    Raises `UserError` that names the file for a missing or empty one, and the line for text that is not UTF-8. Logs a
-    warning for a file that was appended to itself.
+    Raises `UserError` for a missing or empty file, and for text that is not UTF-8.
     """
     path = stored(path)
     lines = read_lines(path, f"no such file of labeled text in language {language!r}")
@@ -131,8 +130,7 @@ def read_examples(path: Any, language: str) -> list[LabeledExample]:
 def read_queries(path: Any, language: str) -> list[Query]:
     """Reads lines ``relevance TAB query TAB text``, with up to two texts; equal queries are one `Query`.
 
-    Raises `UserError` that names file and line for a wrong number of fields, an empty one, and a relevance that is no
-    number from 0 on.
+    Raises `UserError` for lines of another form.
     """
     queries: dict[str, list[tuple[tuple[str, ...], float, int]]] = {}
     for line_number, line in labeled_lines(path, language):

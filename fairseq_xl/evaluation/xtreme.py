@@ -90,8 +90,8 @@ def mined(predictions: Path, references: Path, language: str) -> Scores:
     if wrong := [pair for pair in sorted(predicted) if len(pair) != 2]:
         raise UserError(f"{predictions}: expected lines of two ids, found {quoted(wrong[0])}")
     rows = [(pair in predicted and pair in gold, pair in predicted, pair in gold) for pair in sorted(predicted | gold)]
-    measured = corpus_metrics(rows, {"f1": lambda sums: 200 * sums[..., 0] / (sums[..., 1] + sums[..., 2])})["f1"]
-    return {"n": len(gold), "f1": measured["score"], "f1_interval": measured["interval"]}
+    f1 = {"f1": lambda sums: 200 * sums[..., 0] / (sums[..., 1] + sums[..., 2])}
+    return {"n": len(gold)} | corpus_metrics(rows, f1)
 
 
 def tasks() -> dict[str, Task]:

@@ -30,10 +30,7 @@ SHORTEST = 3  # tokens of a source of one piece: <s> x </s>
 
 
 def check_options(options: dict[str, Any], shown: Callable[[str], str] = str) -> None:
-    """Raises `UserError` for an unknown option, a value of another type or out of range, and options that conflict.
-
-    `options` are {field of `GenerationConfig`: value}, `shown` gives the name of an option in messages.
-    """
+    """Raises `UserError` for unknown, wrong and conflicting options {field: value}; `shown` gives names in messages."""
     for name, value in options.items():
         if name not in OPTIONS:
             raise UserError(f"there is no option {shown(name)}: expected one of {', '.join(map(shown, OPTIONS))}")
@@ -53,10 +50,7 @@ def check_options(options: dict[str, Any], shown: Callable[[str], str] = str) ->
 
 
 def check_value(name: str, value: Any, kind: type, expected: str | None = None) -> None:
-    """Raises `UserError` unless the value of an argument has the type `kind`, int, float or bool, and is in a range.
-
-    Numbers of numpy are numbers too. `expected` is a key of `fairseq_xl.errors.RANGES`, or None: any finite number.
-    """
+    """Raises `UserError` unless a value, of numpy too, is of a type, int, float or bool, and in a range of `RANGES`."""
     is_bool = isinstance(value, bool)
     if is_bool != (kind is bool) or not (is_bool or isinstance(value, _NUMBERS[kind])):
         raise UserError(f"{name}: expected {_WANTED[kind]}, found {quoted(value)}")

@@ -135,11 +135,9 @@ def embedder_of(options: Any, fp16: bool = False) -> Embedder:
 
 
 class Embedders:
-    """The encoder of a checkpoint for several languages; some may have a language module of their own (MonoTrans).
+    """A checkpoint's encoder for several languages; `modules`, XX=DATA:MODULE, replace its language module.
 
-    `modules` are XX=DATA:MODULE for each language with a language module that replaces the checkpoint's: the folder of
-    its dictionary, and its file. Raises `UserError` for a wrong one, for languages without a language module, and for
-    modules that the model cannot have.
+    Raises `UserError` for wrong modules, and for languages without one.
     """
 
     def __init__(

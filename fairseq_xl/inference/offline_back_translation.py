@@ -153,7 +153,7 @@ def back_translate(
         problem = f"{folder / target / split}: a sentence has {longest} tokens"
         raise UserError(f"{problem}, more than --max-tokens {max_tokens}: raise it")
     prefix = back_translated_prefix(folder, source, target)
-    allowed = np.packbits(translator.task.language_pieces.mask(source)) if target_pieces_only else None
+    allowed = np.packbits(translator.task.language_pieces(source)) if target_pieces_only else None
     made_with = {
         **{
             "checkpoint": sha256_of(checkpoint),

@@ -118,10 +118,9 @@ class LabelPredictor(Predictor):
 
 
 class TextPredictor(Predictor):
-    """A translation or generation model with fairseq's generator, as a function from lines to text.
+    """A translation or generation model as a function from lines to text.
 
-    `pair` is source and target language, twice the same one for same-language generation; `options` are fields of
-    fairseq's `GenerationConfig`, which `fairseq_xl.inference.decoding_options` checks.
+    `pair` is source and target language; `options` are those of `fairseq_xl.inference.decoding_options`.
     """
 
     def __init__(
@@ -246,9 +245,7 @@ def _language(options: argparse.Namespace, task: Any) -> str:
 def _direction(options: argparse.Namespace, task: Any) -> tuple[str, str]:
     trained = directions_of(task)
     if options.lang:
-        raise UserError(
-            f"--lang {options.lang}: {options.checkpoint} translates, it has --source-lang and --target-lang"
-        )
+        raise UserError(f"--lang {options.lang}: {options.checkpoint} translates: give --source-lang and --target-lang")
     if options.source_lang and options.target_lang:
         return options.source_lang, options.target_lang
     if options.source_lang or options.target_lang or len(trained) > 1:

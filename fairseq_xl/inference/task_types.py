@@ -38,7 +38,4 @@ def score(objective: LabelledObjective, path: Path, language: str) -> dict[str, 
         )
         for name, metric in objective.metrics().items()
     }
-    scores: dict[str, Any] = {"n": len(pairs)}
-    for name, measured in bootstrap.corpus_metrics(rows, metrics).items():
-        scores |= {name: measured["score"], f"{name}_interval": measured["interval"]}
-    return scores
+    return {"n": len(pairs)} | bootstrap.corpus_metrics(rows, metrics)

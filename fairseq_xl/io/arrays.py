@@ -28,10 +28,7 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 def mapped(path: str | Path, dtype: DTypeLike, offset: int = 0, count: int = -1) -> np.ndarray:
-    """Maps `count` numbers of a file from a byte on, by default all, read-only: (n,).
-
-    A file of more than `READ_AHEAD` bytes, which may not fit in memory, is not read ahead.
-    """
+    """Maps `count` numbers of a file from a byte on, read-only: (n,); none is read ahead beyond `READ_AHEAD` bytes."""
     with open(path, "rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(content) > READ_AHEAD and hasattr(mmap, "MADV_RANDOM"):
@@ -46,10 +43,9 @@ def write_arrays(path: str | Path, **arrays: Any) -> None:
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray] | None:
-    """The arrays, by name, of an .npz file of `write_arrays`; None if the file is missing or damaged.
+    """The arrays of an .npz file, by name, of no more bytes than the file; None if it is missing or damaged.
 
-    No code in the file is run, and no more memory is allocated than the file has bytes. Raises `UserError` without
-    permission to read it.
+    Raises `UserError` without permission to read it.
     """
     try:
         with open(path, "rb") as stream:

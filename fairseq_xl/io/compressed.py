@@ -55,10 +55,9 @@ def too_long(name: object, line_number: int) -> UserError:
 
 
 def read_text(path: Path | str, lines: bool = True) -> bytes:
-    """The whole text of a file or of its compressed form.
+    """The whole text of a file or of its compressed form; raises the errors of `open` and `text_of`.
 
-    Raises the errors of `open` and `text_of`, and `UserError` for a byte 0, which a crash of a file system leaves, and
-    for a line or, if the text consists of `lines`, a number of lines beyond `fairseq_xl.io.bounds`.
+    Raises `UserError` for a byte 0, which a crash of a file system leaves, and for lines beyond `fairseq_xl.io.bounds`.
     """
     with open(stored(path), "rb") as file:
         text = text_of(file).read()

@@ -51,9 +51,7 @@ def message(error: BaseException | None) -> "str | None":
 def _system_message(error: Any) -> "str | None":
     """The message of a full disk or memory, an unreadable file or input that is not text; None for other errors."""
     if type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU
-        return (
-            f"there is not enough memory on the GPU: smaller batches need less ({' '.join(str(error).split())[:200]})"
-        )
+        return f"there isn't enough memory on the GPU: smaller batches need less ({' '.join(str(error).split())[:200]})"
     if isinstance(error, MemoryError) or NO_MEMORY in str(error):
         return f"there is not enough memory ({' '.join(str(error).split())[:200] or 'of this process'})"
     if isinstance(error, OSError) and error.errno in NO_ROOM:

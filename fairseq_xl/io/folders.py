@@ -56,10 +56,9 @@ def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path, name: str, single: bool = False) -> Iterator[Path]:
-    """Yields a new hidden folder in `parent` and removes it at the end; first removes those of killed processes.
+    """Yields a new hidden folder in `parent`, locked and removed at the end; first removes those of killed processes.
 
-    The folder is locked; the system releases the lock when its process ends. Raises `BlockingIOError` if `single` and
-    another process has a folder of the same `name`.
+    Raises `BlockingIOError` if `single` and another process has a folder of the same `name`.
     """
     prefix = f".{name}.unfinished-"
     for abandoned in parent.glob(f"{glob.escape(prefix)}????????"):
@@ -95,10 +94,9 @@ def _lock(folder: Path) -> int:
 
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str], message: str | None) -> Iterator[None]:
-    """Locks the file `path`, which is made and stays. The system releases the lock when the process ends.
+    """Locks the file `path`, which is made and stays, until the block or the process ends.
 
-    If another process has the lock, raises `UserError` with the message; without a message, waits for it. Raises it
-    also if the file cannot be made.
+    If another process has the lock, raises `UserError` with the message; without a message, waits for it.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

@@ -27,10 +27,9 @@ def read_lines(path: Path | str, missing: str = "no such file") -> list[str]:
 
 
 def read_buffers(path: str | None, size: int | None = None) -> Iterator[list[str]]:
-    r"""Yields the lines of a UTF-8 file, plain or compressed, in lists of at most `size`; \n or \r\n ends a line.
+    r"""Yields lists of at most `size` lines of a file, or of standard input, plain or compressed.
 
-    Without a path, it is standard input; the default of `size` is 1 at a terminal, else `BUFFERED`. Raises `UserError`
-    for a missing file, a line that is not UTF-8, and a `size` below 1.
+    The default is 1 at a terminal, else `BUFFERED`. Raises `UserError` for a missing file, and text that is not UTF-8.
     """
     if size is not None:
         check_number("--buffer-size", size, "1 or more")

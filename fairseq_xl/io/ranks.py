@@ -55,10 +55,7 @@ def any_rank(flags: list[bool]) -> list[bool]:
 
 @functools.lru_cache(maxsize=1)
 def host_group(world: torch.distributed.ProcessGroup) -> torch.distributed.ProcessGroup:
-    """The group of all ranks whose collectives reduce tensors on the host; NCCL reduces tensors on GPUs only.
-
-    It is made once for `world`, torch's process group. The group of an earlier one is forgotten.
-    """
+    """The group of all ranks that reduces tensors on the host; it is made once for `world`, torch's process group."""
     group = distributed_utils.get_data_parallel_group()
     if torch.distributed.get_backend(group) == "gloo":
         return group
@@ -71,10 +68,7 @@ def host_group(world: torch.distributed.ProcessGroup) -> torch.distributed.Proce
 
 
 def sum_over_ranks(data: Mapping[str, Any], device: torch.device) -> dict[str, Tensor]:
-    """Sums numbers and tensors over ranks by one all-reduce, as float64 tensors; nothing waits for the device.
-
-    `data` is {name: a number, or a tensor on the host or on `device`}, of the same names and shapes on every rank.
-    """
+    """Sums numbers and tensors {name: value} over ranks by one all-reduce, in float64; nothing waits for the device."""
     values = {name: torch.as_tensor(value, dtype=torch.double) for name, value in data.items()}
     flat = {name: value.reshape(-1) for name, value in values.items()}
     sizes = {name: value.numel() for name, value in values.items()}

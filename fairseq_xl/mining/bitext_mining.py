@@ -186,9 +186,8 @@ def mine(
     """Yields pairs by ratio margin, in descending order; each sentence is in one pair at most.
 
     The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1
-    and 2 of the paper). Pairs for which that mean is not above 0 are left out. Pairs are selected greedily among the
-    best candidates of each sentence in both directions. With a `folder` the search is approximate, with a temporary
-    index on disk there (`fairseq_xl.mining.disk_index`); otherwise it is exact.
+    and 2 of the paper), which must be above 0. Pairs are selected greedily among the best candidates of each sentence
+    in both directions. With a `folder` the search is approximate, with a temporary index there.
     """
     if folder is None:
         forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)

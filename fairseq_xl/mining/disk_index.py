@@ -75,10 +75,7 @@ def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: in
 def nearest_approximately(
     source: Vectors, target: Vectors, count: int, folder: Path, block: int = BLOCK_VECTORS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Approximate `nearest_neighbors.nearest` with an index of the targets in a folder; may miss neighbors.
-
-    Returns cosines (n, k) and indices (n, k), memory-mapped from temporary files in the folder.
-    """
+    """`nearest_neighbors.nearest` with an index in a folder, approximate: cosines and indices (n, k), memory-mapped."""
     channels, count = target[:1].shape[1], min(count, len(target))
     index = disk_index(folder, lambda rows: normalize(target[rows]), len(target), channels, min(block, VECTOR_BLOCK))
     cosines, indices = GrowingArray(folder, np.float32, count), GrowingArray(folder, np.int64, count)

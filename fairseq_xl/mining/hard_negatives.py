@@ -278,9 +278,8 @@ def _mine_parts(
                 index = build_index(vectors, pairs.sides[1], pool.lines, exact_below, folder / "index")
             results = []
             for first in range(0, len(lines), LINES_AT_ONCE):
-                results.append(
-                    _mine_part(vectors, pairs, lines[first : first + LINES_AT_ONCE], pool, random, index, count)
-                )
+                part = lines[first : first + LINES_AT_ONCE]
+                results.append(_mine_part(vectors, pairs, part, pool, random, index, count))
                 last = start + min(first + LINES_AT_ONCE, len(lines))
                 logger.info("%s: %d of %d sentences", pairs.prefix, last, total)
             part = {name: np.concatenate([result[name] for result in results]) for name in results[0]}
@@ -309,10 +308,7 @@ def _mine_part(
 
 
 class Statistics:
-    """Counts of sentences, mean similarities, separability by length, share of negatives nearer than translations.
-
-    A temporary file in a folder has 8 bytes per line.
-    """
+    """Counts, mean similarities, separability by length, share of negatives nearer than translations."""
 
     def __init__(self, pairs: SentencePairs, longest: int, folder: Path):
         self.sides, self.pairs, self.nearer = pairs.sides, 0, 0

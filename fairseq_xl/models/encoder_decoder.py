@@ -74,9 +74,7 @@ class SourceEncoder(Encoder):
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
         """The rows `new_order` (B',) of `forward`'s result."""
-        return {
-            name: [tensor.index_select(0, new_order) for tensor in tensors] for name, tensors in encoder_out.items()
-        }
+        return {name: [tensor.index_select(0, new_order) for tensor in values] for name, values in encoder_out.items()}
 
     def max_positions(self) -> int:
         return self.embeddings.max_positions

@@ -71,10 +71,7 @@ _NUMBERS: dict[str, tuple[str | None, int]] = {
 
 
 def check_generation(args: Any, symbols: int) -> None:
-    """Raises `UserError` for options of `GenerationConfig` without effect, out of range, or that exclude each other.
-
-    `symbols` is the size of the dictionary. For --lenpen with --unnormalized it logs a warning.
-    """
+    """Raises `UserError` for options of `GenerationConfig` without effect, out of range, or that exclude each other."""
     _check_unused({"generation": args}, UNUSED)
     for name, (expected, below) in _NUMBERS.items():
         check_number(option_name(name), getattr(args, name), expected, below)

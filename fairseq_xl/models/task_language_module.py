@@ -25,9 +25,7 @@ PATTERN = "language-module"  # stands for all parameters of the language module 
 class LanguageModuleConfig(FairseqDataclass):
     """Options of tasks whose models can have language modules."""
 
-    lang: Optional[str] = option(
-        None, "the only language of the run; the dictionary and --language-module must have it"
-    )
+    lang: Optional[str] = option(None, "the run's only language, which the dictionary and --language-module must have")
     language_module: Optional[str] = option(
         None,
         "replace the checkpoint's language module by the one in this file: a language module or another checkpoint "
@@ -139,9 +137,7 @@ class TaskLanguageModule:
 
     def set_trains_body(self, model: nn.Module) -> None:
         """Sets `trains_body`: if a run trains the body too, its language module fits no other model."""
-        self.trains_body = any(
-            parameter.requires_grad for name, parameter in _shared(model) if name.startswith("encoder.")
-        )
+        self.trains_body = any(p.requires_grad for name, p in _shared(model) if name.startswith("encoder."))
 
     def check_transfer(self, model: nn.Module, report: Any) -> None:
         """Raises `UserError` for a new parameter that is frozen: it would stay random."""

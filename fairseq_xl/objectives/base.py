@@ -17,13 +17,14 @@ from torch import Tensor, nn
 
 from fairseq_xl.data.corpora.base import BREAK_MODES, Corpus, Texts
 from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
-from fairseq_xl.data.framing import Framing, InputLength, pad_rows
+from fairseq_xl.data.framing import Framing, InputLength, find_padding, pad_rows
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.io.options import option_name
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.data_folder import DataFolder
 
 #: name -> class of every registered objective
@@ -74,9 +75,8 @@ class ObjectiveConfig:
             value = getattr(self, field.name)
             if isinstance(value, (int, float)):
                 self.require(field.name, math.isfinite(value) and abs(value) < LARGEST, f"a number below {LARGEST}")
-        self.require(
-            "weight", _weight_schedule(self.weight) != [], "0 or more, or UPDATE:FACTOR,… with increasing updates"
-        )
+        expected = "0 or more, or UPDATE:FACTOR,… with increasing updates"
+        self.require("weight", _weight_schedule(self.weight) != [], expected)
         self.require("length", self.length is None or self.length > 1, "more than 1 token")
         self.require_exponent("alpha")
         for name in ("batch_tokens", "batch_sentences"):
@@ -298,6 +298,12 @@ class Objective:
         """Language ids (k·B, 1) of B examples of k texts each: those of all first texts, then of all second texts."""
         sides = zip(*self.language_codes(batch_spec, corpus))
         return torch.tensor([[self.dictionary.language_id(code)] for side in sides for code in side])
+
+    def token_inputs(self, tokens: np.ndarray) -> Batch:
+        """Entries of a batch: ``tokens``, an array (B, T), with their ``padding_mask`` and ``packing``."""
+        pad = self.dictionary.pad()
+        masks = {"padding_mask": find_padding(tokens, pad), "packing": find_packing(tokens, pad)}
+        return {"tokens": torch.from_numpy(tokens)} | masks
 
     def joined(
         self, pairs: Sequence[tuple[np.ndarray, ...]], codes: Sequence[tuple[str, ...]], orders: Iterable[int]

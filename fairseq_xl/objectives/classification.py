@@ -12,15 +12,8 @@ from torch.nn import functional as F
 
 from fairseq_xl.data.labelled.labelled_examples import Input, frame
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import task_files
 from fairseq_xl.evaluation.classification_scores import UNLABELED
-from fairseq_xl.evaluation.task_files import (
-    ANY_LABELED,
-    LABELED,
-    LabeledExample,
-    check_columns,
-    read_examples,
-    split_fields,
-)
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import NO_CLASS, Encode, FirstTokenConfig, LabelledObjective, Metric
 from fairseq_xl.objectives.task_file_checks import plain
@@ -43,7 +36,7 @@ class Classification(LabelledObjective):
     Config = FirstTokenConfig
     name = "classification"
     main_metric = "accuracy"
-    files = f"SPLIT.LANGUAGE.tsv: {ANY_LABELED}"
+    files = f"SPLIT.LANGUAGE.tsv: {task_files.ANY_LABELED}"
     state: ClassVar[dict[str, Any]] = {"labels": list[str], "num_texts": int}
     training_statistics = ("correct",)
     graph_output, transformers_head = "logits", "SequenceClassification"
@@ -58,31 +51,32 @@ class Classification(LabelledObjective):
     def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
         return {cls.suffix: (f"{i % 3}\t{text(length)}\t{text(length)}" for i in range(count))}
 
-    def read(self, path: Any, language: str) -> list[LabeledExample]:
-        return read_examples(path, language)
+    def read(self, path: Any, language: str) -> list[task_files.LabeledExample]:
+        return task_files.read_examples(path, language)
 
-    def classes(self, example: LabeledExample) -> Iterator[tuple[str, int]]:
+    def classes(self, example: task_files.LabeledExample) -> Iterator[tuple[str, int]]:
         yield example.label, example.line
 
-    def text(self, example: LabeledExample) -> str:
+    def text(self, example: task_files.LabeledExample) -> str:
         return " ".join(example.texts)
 
-    def learn(self, examples: list[LabeledExample]) -> None:
+    def learn(self, examples: list[task_files.LabeledExample]) -> None:
         self.labels = sorted({example.label for example in examples} - {UNLABELED})
         self.num_texts = len(examples[0].texts)
-        check_columns(examples[0].file, self.labels, {example.texts[-1] for example in examples}, "label TAB text")
+        texts = {example.texts[-1] for example in examples}
+        task_files.check_columns(examples[0].file, self.labels, texts, "label TAB text")
         if len(self.labels) < 2:
             problem = f"one label only: {self.labels[0]!r}" if self.labels else "no label"
             raise UserError(f"{Path(examples[0].file).parent}: the training files have {problem}")
         counts = Counter(example.label for example in examples)
         logger.info("classes: %s", ", ".join(f"{label} ({counts[label]} examples)" for label in self.labels))
 
-    def check_examples(self, examples: list[LabeledExample]) -> None:
+    def check_examples(self, examples: list[task_files.LabeledExample]) -> None:
         """Raises `UserError` for another number of texts than in training, and an unknown label."""
         for example in examples:
             if len(example.texts) != self.num_texts:
                 raise UserError(
-                    f"{example.file}: expected {LABELED[self.num_texts]} as in the other files, "
+                    f"{example.file}: expected {task_files.LABELED[self.num_texts]} as in the other files, "
                     f"found {len(example.texts) + 1} fields"
                 )
             if example.label not in (*self.labels, UNLABELED):
@@ -98,7 +92,7 @@ class Classification(LabelledObjective):
                     f"{', '.join(self.labels)}{swapped}"
                 )
 
-    def inputs(self, example: LabeledExample, encode: Encode) -> list[Input]:
+    def inputs(self, example: task_files.LabeledExample, encode: Encode) -> list[Input]:
         """One input with all texts; the longest text is truncated first."""
         framed = frame([encode(text, example.language) for text in example.texts], self.framing, self.cfg.length)
         class_index = NO_CLASS if example.label == UNLABELED else self.labels.index(example.label)
@@ -126,10 +120,10 @@ class Classification(LabelledObjective):
         best = probabilities.max(-1)
         return list(map(Prediction, best.indices.tolist(), best.values.tolist(), probabilities.tolist()))
 
-    def is_labeled(self, example: LabeledExample) -> bool:
+    def is_labeled(self, example: task_files.LabeledExample) -> bool:
         return example.label != UNLABELED
 
-    def count(self, example: LabeledExample, prediction: Prediction) -> dict[str, float]:
+    def count(self, example: task_files.LabeledExample, prediction: Prediction) -> dict[str, float]:
         predicted, gold = prediction.label, self.labels.index(example.label)
         return {"correct": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
 
@@ -147,17 +141,17 @@ class Classification(LabelledObjective):
             predicted, gold = (100 * sums[f"{kind} {index}"] / sums["examples"] for kind in ("predicted", "gold"))
             yield label, predicted, gold
 
-    def format_prediction(self, example: LabeledExample, prediction: Prediction) -> str:
+    def format_prediction(self, example: task_files.LabeledExample, prediction: Prediction) -> str:
         """Line, label, prediction, probability."""
         predicted = self.labels[prediction.label]
         return f"{example.line}\t{example.label}\t{predicted}\t{prediction.probability:.6f}\n"
 
-    def from_line(self, line: str, language: str, file: str, line_number: int) -> LabeledExample:
+    def from_line(self, line: str, language: str, file: str, line_number: int) -> task_files.LabeledExample:
         """An example of one to three texts, as many as in training."""
-        texts = split_fields(line, ["text"] * self.num_texts, file, line_number)
-        return LabeledExample(UNLABELED, tuple(texts), language, file, line_number)
+        texts = task_files.split_fields(line, ["text"] * self.num_texts, file, line_number)
+        return task_files.LabeledExample(UNLABELED, tuple(texts), language, file, line_number)
 
-    def to_record(self, example: LabeledExample, prediction: Prediction) -> dict[str, Any]:
+    def to_record(self, example: task_files.LabeledExample, prediction: Prediction) -> dict[str, Any]:
         """The class, its probability, and the probabilities of all classes, in descending order."""
         classes = sorted(zip(self.labels, prediction.probabilities), key=lambda pair: -pair[1])
         label = self.labels[prediction.label]

@@ -113,13 +113,8 @@ class Generation(FilesObjective, SourceTargetObjective):
                         languages_of_files[f"{prefix}.{end}"] = language, sample.languages()
         for path, (detected, _) in other_languages(languages_of_files).items():
             language, counts = languages_of_files[path]
-            logger.warning(
-                "%s %s instead of %s, first line %d",
-                path,
-                describe_sample(counts, detected),
-                language,
-                counts[detected][1],
-            )
+            description = describe_sample(counts, detected)
+            logger.warning("%s %s instead of %s, first line %d", path, description, language, counts[detected][1])
 
     def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
         """Reads, encodes and truncates the files of a split: {language, or "mixed" for several in training: corpus}."""

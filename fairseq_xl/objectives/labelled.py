@@ -28,7 +28,6 @@ from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.fingerprints import text_fingerprint
 from fairseq_xl.io.options import option
 from fairseq_xl.modules.embeddings import init_weights
-from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import OBJECTIVES, STATISTICS, Batch, Sums, Term
 from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.nsp import Pooler
@@ -289,14 +288,10 @@ class LabelledObjective(FilesObjective, ABC):
         groups, pad = corpus.inputs_of(indices), self.dictionary.pad()
         inputs, counts = list(itertools.chain.from_iterable(groups)), list(map(len, groups))
         tokens = pad_rows([item.tokens for item in inputs], pad)
-        padding = torch.from_numpy(tokens == pad)
         ids = [self.dictionary.language_id(corpus.examples[index].language) for index in indices]
-        return {
-            "tokens": torch.from_numpy(tokens),
+        return self.token_inputs(tokens) | {
             "segments": torch.from_numpy(segments(tokens, self.dictionary.eos(), pad)),
             "languages": torch.from_numpy(np.repeat(ids, counts))[:, None],
-            "padding_mask": padding if padding.any() else None,
-            "packing": find_packing(tokens, pad),
             "inputs_per_example": counts,
             "target": self.targets(inputs),
         }

@@ -13,11 +13,10 @@ import torch
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.token_stream import TokenStream
-from fairseq_xl.data.framing import Framing, find_padding, pad_rows
+from fairseq_xl.data.framing import Framing, pad_rows
 from fairseq_xl.data.noise.masking import choose_positions, corrupt
 from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Batch, BlockConfig, Objective, ObjectiveConfig, Term
 
 
@@ -62,10 +61,7 @@ class MaskedObjective(Objective):
         tokens = corrupt(
             original, mask, keys, dictionary.mask_index, dictionary.pieces, cfg.mask_token_prob, cfg.random_token_prob
         )
-        return {
-            "tokens": torch.from_numpy(tokens),
-            "padding_mask": find_padding(original, dictionary.pad()),
-            "packing": find_packing(original, dictionary.pad()),
+        return self.token_inputs(tokens) | {
             "predicted_positions": torch.from_numpy(np.flatnonzero(mask)),
             "target": torch.from_numpy(original[mask]),
         }

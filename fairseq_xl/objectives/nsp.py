@@ -72,9 +72,8 @@ class NextSentence(MaskedObjective):
 
     def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """BERT's pooler and classifier: linear (C, C), tanh, linear (C, 2)."""
-        head = nn.Sequential(
-            nn.Linear(model_cfg.embed_dim, model_cfg.embed_dim), nn.Tanh(), nn.Linear(model_cfg.embed_dim, 2)
-        )
+        channels = model_cfg.embed_dim
+        head = nn.Sequential(nn.Linear(channels, channels), nn.Tanh(), nn.Linear(channels, 2))
         head.apply(lambda module: init_weights(module, model_cfg.init_std))
         return {self.name: head}
 

@@ -134,10 +134,7 @@ def _type_description(kind: Any) -> str:
 
 
 def config_of(kind: type[Objective], options: Any, names: Iterable[str], **values: Any) -> Any:
-    """The options of an objective: its options among those of a task with these names, and `values`.
-
-    Raises `UserError` as the objective's config does, with the names of the task's options.
-    """
+    """The options of an objective, from a task's options and `values`; `UserError` with the names of the task's."""
     common = [field.name for field in fields(kind.Config) if field.name in set(names) - values.keys()]
     try:
         return kind.Config(**{name: getattr(options, name) for name in common}, **values)

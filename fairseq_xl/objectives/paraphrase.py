@@ -15,10 +15,9 @@ from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.negatives import negatives_file
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.modules.embeddings import init_weights
-from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.data_folder import DataFolder
 
@@ -85,14 +84,8 @@ class ParaphraseClassification(Objective):
             pairs[index] = (pairs[index][0], negative)
         rows, positions, languages = self.joined(pairs, self.language_codes(batch_spec, corpus), orders)
         tokens = pad_rows(rows, self.dictionary.pad())
-        return {
-            "tokens": torch.from_numpy(tokens),
-            "padding_mask": find_padding(tokens, self.dictionary.pad()),
-            "packing": find_packing(tokens, self.dictionary.pad()),
-            "positions": positions,
-            "languages": languages,
-            "target": torch.from_numpy(is_translation.astype(np.int64)),
-        }
+        target = torch.from_numpy(is_translation.astype(np.int64))
+        return self.token_inputs(tokens) | {"positions": positions, "languages": languages, "target": target}
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"paraphrase": `Term` over B pairs}."""

@@ -71,9 +71,8 @@ class Ranking(LabelledObjective):
         """An input for each text of a query; the longest text is truncated first."""
         encoded = [[encode(text, example.language) for text in (example.query, *texts)] for texts in example.texts]
         framed = [frame(texts, self.framing, self.cfg.length) for texts in encoded]
-        return [
-            Input(item.tokens, {"relevance": value}, item.truncated) for item, value in zip(framed, example.relevance)
-        ]
+        rows = zip(framed, example.relevance)
+        return [Input(item.tokens, {"relevance": value}, item.truncated) for item, value in rows]
 
     def targets(self, inputs: list[Input]) -> dict[str, Any]:
         """{"relevance": (B,), "labeled": whether it is known, a NumPy array (B,)}."""

@@ -27,9 +27,7 @@ class FilesOptions:
     )
     train_langs: str = option("en", "languages to train on, separated by commas")
     eval_langs: str = option("en", "languages of every split but `train`, separated by commas; to generate, one")
-    valid_langs: Optional[str] = option(
-        None, "languages of the split `valid`, separated by commas (default: eval_langs)"
-    )
+    valid_langs: Optional[str] = option(None, "languages of the split `valid`, joined by commas (default: eval_langs)")
     examples_per_epoch: Optional[int] = option(
         None,
         "number of examples drawn at random for each pass over the data; of question answering: windows (default: each "

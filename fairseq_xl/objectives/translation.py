@@ -224,9 +224,8 @@ class DirectedTranslation(TranslationObjective):
         self, folder: DataFolder, split: str, prefix: Path, source: str, target: str, tagged: bool = False
     ) -> DirectedPairs:
         """The pairs of a prefix from source to target; adds their files to the inputs of the split."""
-        pairs = DirectedPairs(
-            self.dictionary.mask_index if tagged else None, prefix, source, target, len(self.dictionary)
-        )
+        mark = self.dictionary.mask_index if tagged else None
+        pairs = DirectedPairs(mark, prefix, source, target, len(self.dictionary))
         codes = prefix.parent.name.split("-")
         folder.add_inputs(split, *files_of(prefix.parent, [f"{prefix.name}.{code}" for code in codes]))
         return pairs

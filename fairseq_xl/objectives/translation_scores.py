@@ -144,10 +144,7 @@ class TranslationScorer:
     # --- log ---------------------------------------------------------------------------------------------------
 
     def values(self, sums: Mapping[str, Sums]) -> dict[str, Optional[float]]:
-        """{name in the log: score} from the sums of the objectives.
-
-        BLEU is that of each objective of `BLEU_NAMES`; the other scores are those of all their translations together.
-        """
+        """{name in the log: score}: BLEU of each objective in `BLEU_NAMES`, other scores of all translations."""
         scores: dict[str, Optional[float]] = {}
         statistics = {
             name: {

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.plan.epoch_plan import BatchSpec
-from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 
 
@@ -68,10 +67,7 @@ class WordRecovery(Objective):
         pad = self.dictionary.pad()
         tokens, words = pad_rows(rows, pad), pad_rows(translations, pad)
         is_word = self.dictionary.is_piece[tokens]
-        return {
-            "tokens": torch.from_numpy(tokens),
-            "padding_mask": find_padding(tokens, pad),
-            "packing": find_packing(tokens, pad),
+        return self.token_inputs(tokens) | {
             "languages": torch.tensor(languages),
             "words": torch.from_numpy(words),
             "words_padding_mask": torch.from_numpy(words == pad),

@@ -13,12 +13,11 @@ from torch import nn
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.token_stream import TokenStream
-from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.noise.masking import choose_spans, corrupt
 from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
-from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Batch, BlockConfig, Objective, Term
 from fairseq_xl.objectives.mlm import require_shares
 from fairseq_xl.objectives.sequence import decoder_input, decoder_target, sequence_terms
@@ -99,22 +98,12 @@ class XFNP(Objective):
         """Masked tokens (B, S), languages (B, 1), decoder input and target (B, T)."""
         cfg, dictionary = self.cfg, self.dictionary
         original, is_masked = self._choose_spans(batch_spec, corpus)
-        tokens = corrupt(
-            original,
-            is_masked,
-            batch_spec.keys,
-            dictionary.mask_index,
-            dictionary.pieces,
-            cfg.mask_token_prob,
-            cfg.random_token_prob,
-        )
+        symbols, shares = (dictionary.mask_index, dictionary.pieces), (cfg.mask_token_prob, cfg.random_token_prob)
+        tokens = corrupt(original, is_masked, batch_spec.keys, *symbols, *shares)
         spans = [[*row[span], dictionary.eos()] for row, span in zip(original, is_masked)]
         target = torch.from_numpy(pad_rows(spans, dictionary.pad()))
         languages = self.languages(batch_spec, corpus)
-        return {
-            "tokens": torch.from_numpy(tokens),
-            "padding_mask": find_padding(original, dictionary.pad()),
-            "packing": find_packing(original, dictionary.pad()),
+        return self.token_inputs(tokens) | {
             "languages": languages,
             "prev_output_tokens": decoder_input(target, dictionary.first_language + languages),
             **decoder_target(target, dictionary.pad()),

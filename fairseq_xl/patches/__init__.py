@@ -50,10 +50,7 @@ HYDRA_WARNINGS = r"(?s).*\bhydra\b"
 
 @functools.cache
 def install() -> None:
-    """Replaces the functions of `TABLE`, and hides `HYDRA_WARNINGS`. A second call changes nothing.
-
-    Raises `UserError` for another version of fairseq, or other parameters of one of these functions.
-    """
+    """Replaces the functions of `TABLE` and hides `HYDRA_WARNINGS`, once; `UserError` for another fairseq."""
     if fairseq.__version__ != VERSION:
         raise UserError(f"fairseq {fairseq.__version__} is not supported: expected fairseq-fixed {VERSION}")
     warnings.filterwarnings("ignore", HYDRA_WARNINGS, UserWarning)
@@ -65,10 +62,7 @@ def install() -> None:
 
 
 def replace(name: str, parameters: str, replacement: object) -> None:
-    """Replaces a function of fairseq; raises `UserError` unless it has these parameters, separated by spaces.
-
-    A module of fairseq's commands is the one that runs, also by ``python -m``; it is not imported for this.
-    """
+    """Replaces a function of fairseq, also in a command run by ``python -m``; `UserError` for other parameters."""
     module, _, path = name.partition(":")
     if module.startswith("fairseq_cli."):
         running = [candidate for candidate in ("__main__", module) if hasattr(sys.modules.get(candidate), path)]

@@ -63,9 +63,8 @@ class EncoderGraph(Graph):
     """An encoder, and a function `read` of it and a batch (arguments of `model.encode`) to `outputs`, {name: axes}."""
 
     def __init__(self, model: Any, read: Callable[[Any, dict[str, Tensor]], Tensor], outputs: dict[str, Axes]):
-        super().__init__(
-            model, encoder_inputs(model.encoder), outputs, {"time": model.encoder.embeddings.max_positions}
-        )
+        longest = {"time": model.encoder.embeddings.max_positions}
+        super().__init__(model, encoder_inputs(model.encoder), outputs, longest)
         self.read = read
 
     def forward(self, *inputs: Tensor) -> Tensor:

@@ -57,9 +57,8 @@ class FineTuningTask(TrainingTask):
 
     def stored_options(self) -> dict[str, Any]:
         """The options of the base class, and the languages, which --lang or a language module may have set."""
-        return super().stored_options() | {
-            name: self.cfg[name] for name in ("train_langs", "eval_langs", "valid_langs")
-        }
+        names = ("train_langs", "eval_langs", "valid_langs")
+        return super().stored_options() | {name: self.cfg[name] for name in names}
 
     def identity(self) -> dict[str, Any]:
         """The base identity with the head."""

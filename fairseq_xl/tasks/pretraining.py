@@ -59,12 +59,8 @@ class XLPretrainingConfig(TrainingConfig):
         "updates of an epoch; auto: as many as it takes to read each example once, in batches that mix languages and "
         "in a random order of the objectives (default: auto if all objectives read task files, otherwise 1000)",
     )
-    langs: Optional[str] = option(
-        None, "languages of monolingual text, separated by commas (default: all in the data folder)"
-    )
-    pairs: Optional[str] = option(
-        None, "language pairs, separated by commas: en-de,en-fr (default: all in the data folder)"
-    )
+    langs: Optional[str] = option(None, "languages of monolingual text, joined by commas (default: all of the data)")
+    pairs: Optional[str] = option(None, "language pairs, joined by commas: en-de,en-fr (default: all of the data)")
     init_decoder_layers: ChoiceEnum(LAYERS) = option(  # type: ignore[valid-type]
         "first",
         "layers of a deeper --init-from for the decoder of an encoder-decoder: first or last; all: both "
@@ -231,19 +227,13 @@ class XLPretrainingTask(TrainingTask):
 
     @classmethod
     def override_options(cls, options: Any, overrides: dict[str, Any], identity: dict[str, Any]) -> None:
-        """Overrides single options of the checkpoint's objectives by --objective-options of an evaluation.
-
-        `engine.loading` calls it if the checkpoint's configuration creates the task (fairseq-validate, `load`).
-        """
+        """Overrides the checkpoint's options by --objective-options, in commands whose task is the checkpoint's."""
         settings, names = overrides.get("objective_options"), overrides.get("objectives")
         if settings is not None or names is not None:
             options.objective_options = merge_options(identity, settings, names)
 
     def adopt_options(self, options: Any, identity: dict[str, Any]) -> None:
-        """Takes over languages, pairs and options of objectives from the checkpoint, unless the command line has them.
-
-        `fairseq_xl.engine.loading` calls it if the command line creates the task (fairseq-eval-lm).
-        """
+        """Takes languages, pairs and options that the command line lacks from the checkpoint, in fairseq-eval-lm."""
         self.cfg.objective_options = merge_options(identity, self.cfg.objective_options, self.cfg.objectives)
         self.cfg.langs = self.cfg.langs or self.cfg.lang or options.get("langs") or options.get("lang")
         self.cfg.pairs = self.cfg.pairs or options.get("pairs")

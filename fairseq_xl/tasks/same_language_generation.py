@@ -44,10 +44,7 @@ class XLGenerationConfig(FilesOptions, XLSeq2SeqConfig):
 
 @register_task("xl_generation", dataclass=XLGenerationConfig)
 class XLGenerationTask(XLSeq2SeqTask):
-    """Same-language generation of titles, questions and summaries (Liang et al. 2020, sections 2.2 and 6).
-
-    The decoder starts from the language symbol; the language may be one without fine-tuning text.
-    """
+    """Writes titles, questions and summaries in the text's language (Liang et al. 2020, sections 2.2 and 6)."""
 
     criterion = "xl_generation"
     objective_name = "generation"

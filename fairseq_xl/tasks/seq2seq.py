@@ -1,5 +1,6 @@
 """Base of translation and generation: raw input and beam search."""
 
+import functools
 import logging
 import os
 import types
@@ -29,7 +30,7 @@ from fairseq_xl.models.generation_options import check_generation, check_run
 from fairseq_xl.models.generator import generate, generator_class, restrict
 from fairseq_xl.objectives.corrupted_lines import fill_sources
 from fairseq_xl.tasks.base import XLTaskConfig
-from fairseq_xl.tasks.language_pieces import LanguagePieces
+from fairseq_xl.tasks.language_pieces import language_pieces
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches, PlannedTask
 from fairseq_xl.tasks.subword_bpe import XLSubwords
 
@@ -180,19 +181,15 @@ class XLSeq2SeqTask(PlannedTask):
         if self.cfg.target_pieces_only and not args.score_reference:
             if args.constraints:
                 raise UserError("--target-pieces-only does not work with --constraints, which may need other pieces")
-            restrict(generator, self.language_pieces.mask(self.inference_pair[1]))
+            restrict(generator, self.language_pieces(self.inference_pair[1]))
         return generator
 
-    @cached_property
-    def language_pieces(self) -> LanguagePieces:
-        """The pieces of each language, by the training text of all data folders."""
-        return LanguagePieces(self.cfg.data.split(os.pathsep), self.dictionary)
+    def language_pieces(self, language: str) -> Any:
+        """The pieces of a language, by the training text of all data folders: (V,) bool."""
+        return language_pieces(self.cfg.data.split(os.pathsep), self.dictionary, language)
 
     def build_tokenizer(self, args: Any) -> Any:
-        """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.
-
-        Both are those of the data folder's manifest or, without any, of --tokenizer. A line of pieces is not tokenized.
-        """
+        """The tokenizer of raw lines and the detokenizer, the data folder's or --tokenizer; pieces stay as they are."""
         names = tokenizers.named_in(self.folder())
         source, target = self.inference_pair
         if not {source, target} & names.keys():
@@ -208,10 +205,8 @@ class XLSeq2SeqTask(PlannedTask):
             raw = always or (default is not None and not default.is_in_pieces(line))
             return tokenizers.tokenize(line, names.get(source) if raw else None, source)
 
-        return types.SimpleNamespace(
-            encode=encode,
-            decode=lambda line: tokenizers.detokenize(line, names.get(target), target),
-        )
+        decode = functools.partial(tokenizers.detokenize, name=names.get(target), language=target)
+        return types.SimpleNamespace(encode=encode, decode=decode)
 
     @cached_property
     def default_bpe(self) -> XLSubwords | None:
@@ -275,17 +270,7 @@ class XLSeq2SeqTask(PlannedTask):
     def inference_step(
         self, generator: Any, models: Any, sample: Any, prefix_tokens: Any = None, constraints: Any = None
     ) -> Any:
-        """Runs beam search from the symbol of the target language; an empty source line gives an empty hypothesis.
-
-        Where the decoder predicts masked tokens only, they are inserted into the source.
-        """
-        hypotheses = generate(
-            generator,
-            models,
-            sample,
-            self.dictionary,
-            self.inference_pair,
-            prefix_tokens=prefix_tokens,
-            constraints=constraints,
-        )
+        """Runs beam search from the target language's symbol; predictions of masked tokens are put into the source."""
+        inputs = {"prefix_tokens": prefix_tokens, "constraints": constraints}
+        hypotheses = generate(generator, models, sample, self.dictionary, self.inference_pair, **inputs)
         return fill_sources(hypotheses, sample, self.dictionary.pad())

@@ -10,16 +10,9 @@ from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import OmegaConf
 
+from fairseq_xl.data.vocabulary import subwords
 from fairseq_xl.data.vocabulary.joint_dictionary import BPE, JOINING, SENTENCEPIECE, WORDPIECE, XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
-from fairseq_xl.data.vocabulary.subwords import (
-    FILES,
-    check_pieces,
-    in_folder,
-    open_model,
-    open_subwords,
-    vocabulary_kind,
-)
 from fairseq_xl.data.vocabulary.text_encoder import languages_apart, place_of_subwords
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.fingerprints import sha256_of
@@ -63,14 +56,16 @@ class XLSubwords:
                 f"source language of {', '.join(apart)}, found {language}"
             )
         path, self.suffix = place_of_subwords(folder, language) if language else (folder, "")
-        self.subwords, self.dictionary, self.keeps_pieces = open_subwords(path), dictionary, keeps_pieces
-        check_pieces(self.subwords, path / FILES[vocabulary_kind(path)][-1], dictionary, self.suffix)
+        self.subwords, self.dictionary, self.keeps_pieces = subwords.open_subwords(path), dictionary, keeps_pieces
+        subwords.check_pieces(
+            self.subwords, path / subwords.FILES[subwords.vocabulary_kind(path)][-1], dictionary, self.suffix
+        )
 
     @classmethod
     def from_folder(cls, folder: Path, dictionary: XLDictionary, language: str) -> "XLSubwords | None":
         """The sub-words of a data folder, for text that may be in pieces already; None if the folder has none."""
         path, _ = place_of_subwords(folder, language)
-        if not all(file.exists() for file in in_folder(path, vocabulary_kind(path)).files):
+        if not all(file.exists() for file in subwords.in_folder(path, subwords.vocabulary_kind(path)).files):
             return None
         return cls(None, folder, dictionary, language, keeps_pieces=True)
 
@@ -126,7 +121,7 @@ def build_bpe(
 
 def _check_bpe(args: Any, joins: str | None, folder: Path, dictionary: XLDictionary, encoding: dict[str, Any]) -> None:
     """Raises `UserError` for --bpe and --post-process that do not fit the sub-words of a data folder."""
-    name, kind = getattr(args, "_name", None), vocabulary_kind(folder)
+    name, kind = getattr(args, "_name", None), subwords.vocabulary_kind(folder)
     if joins not in (None, "none", *JOINING):
         expected = {BPE: "subword_nmt", WORDPIECE: "wordpiece"}.get(dictionary.word_mark or "", SENTENCEPIECE)
         raise UserError(f"--post-process {joins} does not fit the pieces of {folder}: give {expected}")
@@ -140,7 +135,9 @@ def _check_bpe(args: Any, joins: str | None, folder: Path, dictionary: XLDiction
         path = folder / "sentencepiece.model"
         if OmegaConf.is_missing(args, "sentencepiece_model"):
             raise UserError(f"--bpe sentencepiece needs --sentencepiece-model {path}")
-        check_pieces(open_model(args.sentencepiece_model, folder), Path(args.sentencepiece_model), dictionary)
+        subwords.check_pieces(
+            subwords.open_model(args.sentencepiece_model, folder), Path(args.sentencepiece_model), dictionary
+        )
         digest = sha256_of(args.sentencepiece_model)
         if encoding.get("sentencepiece.model", digest) != digest:
             raise UserError(f"--sentencepiece-model {args.sentencepiece_model}: expected a copy of {path}")

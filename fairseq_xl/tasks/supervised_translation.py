@@ -1,20 +1,26 @@
 """Supervised translation from pre-trained encoders and decoders."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Optional
 
 from fairseq.tasks import register_task
+from omegaconf import OmegaConf
 
+from fairseq_xl.checkpoints import published_models
+from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
+from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.engine.initial_weights import transfer_weights
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.io.options import option, run_config, run_option
+from fairseq_xl.models.model_options import EncoderDecoderConfig
 from fairseq_xl.objectives.data_folder import PAIR
 from fairseq_xl.objectives.objective_options import config_of
 from fairseq_xl.objectives.translation import DirectedTranslation, DirectionOptions
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
-from fairseq_xl.tasks.published_translation import published_checkpoint
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 
 
@@ -22,15 +28,9 @@ from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 class XLTranslationConfig(DirectionOptions, XLSeq2SeqConfig):
     """Options of `xl_translation`."""
 
-    lang_pairs: Optional[str] = option(
-        None, "training directions, separated by commas: en-de,de-en (default: -s and -t)"
-    )
-    source_lang: Optional[str] = option(
-        None, "source language of generation or of a single direction", argparse_alias="-s"
-    )
-    target_lang: Optional[str] = option(
-        None, "target language of generation or of a single direction", argparse_alias="-t"
-    )
+    lang_pairs: Optional[str] = option(None, "training directions, joined by commas: en-de,de-en (default: -s and -t)")
+    source_lang: Optional[str] = option(None, "source language of generation or of one direction", argparse_alias="-s")
+    target_lang: Optional[str] = option(None, "target language of generation or of one direction", argparse_alias="-t")
     eval_bleu: bool = option(
         False,
         "in validation, translate greedily; log BLEU of each direction, their mean `bleu`, the percentage "
@@ -46,7 +46,6 @@ class XLTranslationTask(XLSeq2SeqTask):
     other_criterions = FAIRSEQ_CRITERIONS
     objective_name, group_name = "translation", "direction"
     trained_directions: Optional[list[str]] = None  # of the evaluated checkpoint
-    checkpoint_of = published_checkpoint
 
     def __init__(self, cfg: Any, dictionary: XLDictionary) -> None:
         super().__init__(cfg, dictionary)
@@ -92,6 +91,27 @@ class XLTranslationTask(XLSeq2SeqTask):
         self.trained_directions = state_dict["fairseq_xl"]["lang_pairs"]
         self.build_objectives()
         self.objective.check_directions(self.trained_directions, state_dict.get("path", "the checkpoint"))
+
+    def checkpoint_of(self, path: str) -> dict[str, Any] | None:
+        """Converts XLM's published translation model to a checkpoint, and takes its framing; None for another file.
+
+        Raises `UserError` for a published encoder without a decoder.
+        """
+        published = published_models.read(path) if Path(path).suffix == published_models.XLM_SUFFIX else None
+        if not isinstance(published, published_models.Published):
+            return None
+        depths = {f"{stack}_layers": depth for stack, depth in published.depths.items()}
+        if "decoder_layers" not in depths:
+            raise UserError(f"{path} holds no decoder; use --init-from to start a translation model from it")
+        options: dict[str, Any] = {name: value for name, value in published.options.items() if name != "framing"}
+        model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **(options | depths)))
+        cfg: Any = OmegaConf.create({"task": OmegaConf.to_container(self.cfg), "model": model_cfg})
+        self.framing = Framing.of(published.options["framing"], self.dictionary)
+        model = self.build_model(cfg.model, from_checkpoint=True)
+        transfer_weights(self, model, {"encoder": path, "decoder": path})
+        directions = [f"{a}-{b}" for a in published.languages for b in published.languages if a != b]
+        identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
+        return fairseq_checkpoint(cfg, model.state_dict()) | {"task_state": {"fairseq_xl": identity}}
 
     def options_without_effect(self, run: Any) -> dict[str, str]:
         """As the base class; -s and -t name the direction of generation, --lang-pairs those of a training."""

@@ -194,7 +194,7 @@ def test_xnlis_own_file_is_read_as_references(xglue_files, capsys):
     "name, content, message",
     [
         ("NER/de.prediction", "O\n\n", "expected 2 sentences, as in the references, found 1"),
-        ("NER/de.prediction", "O\nO\nO\n\nO\n\n", "sentence 1: expected 2 tags, one for each word, found 3"),
+        ("NER/de.prediction", "O\nO\nO\n\nO\n\n", "sentence 1: expected 2 tags, one a word, found 3"),
         ("NC/de.prediction", "sports\n", "expected 2 predictions, one for each label, found 1"),
         ("WPR/de.prediction", "0\n4\n2\n0.1\nnan\n", "expected a rating or score on each line"),
         ("NC/de.prediction", "0\n1\n", "expected labels such as news, sports, found 0, 1"),

@@ -328,7 +328,7 @@ def test_directions_of_translation(translator, run):
         (["-s", "en"], "give --source-lang and --target-lang"),
         (["-s", "en", "-t", "fr"], "the model was trained for en-de, de-en, not for en-fr"),
         (["-s", "en", "-t", "xx"], "language 'xx' has no symbol in the dictionary"),
-        (["--lang", "en"], "--lang en: .* translates, it has --source-lang and --target-lang"),
+        (["--lang", "en"], "--lang en: .* translates: give --source-lang and --target-lang"),
         (["-s", "en", "-t", "de", "--max-tokens", 5], "standard input: a line has 7 tokens, more than --max-tokens 5"),
         (
             ["-s", "en", "-t", "de", "--objective", "x"],

@@ -33,8 +33,7 @@ def pretrained(data_bin, tmp_path_factory):
 def start(data, folder, *more):
     """Parameters of a translation model before its first update has any effect: the learning rate is 0."""
     once = cli(s="en", t="de", max_update=1, disable_validation=True, lr=0)
-    run_train(translation(data, folder, *once, *more))
-    return load(folder / "checkpoint_last.pt")
+    return load(trained(translation(data, folder, *once, *more)))
 
 
 def stack(state, name):

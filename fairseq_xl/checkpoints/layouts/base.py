@@ -223,9 +223,7 @@ class Layout:
         exported = encoder_part(state)
         left_out = part_names(state.keys() - exported.keys())
         if head:
-            exported = {
-                name: value for name, value in exported.items() if name != BIAS and not name.startswith("output.")
-            }
+            exported = {k: v for k, v in exported.items() if k != BIAS and not k.startswith("output.")}
         config = self.config(model, exported)
         weights = self.to_theirs(exported)
         if head:

@@ -39,11 +39,11 @@ def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int 
         longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
         write_json(folder / GENERATION, generation | {"max_length": longest, "num_beams": 5, "early_stopping": True})
     write_json(folder / CONFIG, config)
-    first: dict[int, str] = {}  # without second names of a tensor, which transformers ties itself
+    names: dict[int, str] = {}  # tied parameters are written once, under their first name
     for name, value in model.weights.items():
-        first.setdefault(value.data_ptr() if value.numel() else id(value), name)
+        names.setdefault(value.data_ptr() if value.numel() else id(value), name)
     file = folder / TRANSFORMERS_WEIGHTS[0]
-    tensors = _cast({name: model.weights[name] for name in first.values()}, dtype)
+    tensors = _cast({name: model.weights[name] for name in names.values()}, dtype)
     try:
         safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:
@@ -60,11 +60,9 @@ def _cast(weights: State, dtype: str) -> State:
 
 
 def write_sentence_transformers(folder: Path, pooling: Literal["mean", "first"], max_length: int, dim: int) -> None:
-    """Adds the files of sentence-transformers to a transformers folder of an encoder with a tokenizer.
+    """Adds the files of sentence-transformers to a transformers folder with tokenizer.json; `UserError` without it.
 
-    The sentence embedding is that of `fairseq_xl.inference.embedder.pool`, of the model's last layer. Inputs have at
-    most `max_length` tokens, symbols of the framing included, hidden states `dim` channels. Raises `UserError` for a
-    folder without tokenizer.json, and if a file cannot be written.
+    Sentence embeddings are those of `fairseq_xl.inference.embedder.pool` of the last layer, with `dim` channels.
     """
     if not (folder / "tokenizer.json").is_file():
         raise UserError(f"{folder} is no transformers folder with a tokenizer: it has no tokenizer.json")
@@ -95,11 +93,11 @@ def write_fairseq(folder: Path, model: Own, dtype: str, sentencepiece: Path | No
     bpe: dict[str, Any] = {"_name": None}
     if sentencepiece:
         shutil.copyfile(sentencepiece, folder / PIECES)
-        bpe = {"_name": "sentencepiece", "sentencepiece_model": PIECES}  # from_pretrained puts the folder before it
+        bpe = {"_name": "sentencepiece", "sentencepiece_model": PIECES}  # of this folder, for from_pretrained
         bpe |= {"sentencepiece_enable_sampling": False, "sentencepiece_alpha": None}
     cfg = {"model": config, "task": task, "criterion": {"_name": "masked_lm"}, "bpe": bpe}
     save_checkpoint(fairseq_checkpoint(cfg, names), folder / FAIRSEQ_WEIGHTS)
-    # fairseq adds <mask> itself, after the last line: symbols behind it have to be listed with it
+    # fairseq appends <mask> itself: it is listed only if symbols follow it
     listed = model.dictionary.symbols[len(SPECIAL) :]
     if listed[-1] == MASK:
         listed = listed[:-1]

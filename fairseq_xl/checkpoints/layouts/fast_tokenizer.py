@@ -32,8 +32,8 @@ UNK = SPECIAL[3]
 def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = "") -> Tokenizer:
     """The tokenizer of a SentencePiece model, whose vocabulary is the dictionary up to the last piece.
 
-    `suffix` is the end of the dictionary's pieces of the model, `@en` if languages share no piece. Raises `UserError`
-    as `open_model` does, for pieces that the dictionary lacks, and for models that the package cannot express.
+    The dictionary's pieces have the `suffix`, as `@en`. Raises `UserError` as `open_model`, for pieces that it lacks,
+    and for models that the package cannot express.
     """
     (path,) = (folder / name for name in FILES["sentencepiece"])
     model = ModelProto.FromString(open_model(path, folder).model.serialized_model_proto())

@@ -8,8 +8,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_xl.data.store.manifest import check_shard, notes, read_manifest, writer
+from fairseq_xl.data.store.plain_folder import located
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.fingerprints import blocks
+from fairseq_xl.io.fingerprints import blocks, sampled
 
 
 def verify(data_bin: Path) -> int:
@@ -38,7 +39,8 @@ def verify(data_bin: Path) -> int:
         }
         total = sum(entry["bytes"] for entry in fingerprints.values())
         with tqdm(total=total, unit="B", unit_scale=True, desc="verify", disable=None) as bar:
-            changes = {data_bin / name: _change(data_bin / name, entry, bar) for name, entry in fingerprints.items()}
+            paths = {data_bin / name: entry for name, entry in fingerprints.items()}
+            changes = {path: _change(located(path), entry, bar) for path, entry in paths.items()}
     except (KeyError, TypeError) as error:
         raise UserError(f"{data_bin}/manifest.json is damaged: {error!r} in its fingerprints") from error
     texts = (path for path in sorted(data_bin.glob("[!.]*/*")) if path.suffix in (".bin", ".idx"))
@@ -57,9 +59,12 @@ def _change(path: Path, entry: dict, progress: tqdm) -> str:
     """Describes the first difference between a file and its fingerprint; "" if they are equal."""
     if not path.is_file():
         return f"{path} is missing"
-    size, block = path.stat().st_size, entry["block"]
+    size = path.stat().st_size
     if size != entry["bytes"]:
         return f"{path} has {size} bytes, expected {entry['bytes']}"
+    if "block" not in entry and "blocks" not in entry:  # of a folder of plain fairseq-preprocess
+        return "" if sampled(path) == entry["sampled"] else f"{path} has other content"
+    block = entry["block"]
     hashes = blocks(path, block, progress.update)
     wrong = [i for i, (actual, stored) in enumerate(zip(hashes, entry["blocks"], strict=True)) if actual != stored]
     if not wrong:

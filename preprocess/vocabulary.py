@@ -12,8 +12,8 @@ import sentencepiece
 from fairseq_xl.checkpoints.sentencepiece_surgery import with_rounded_scores
 from fairseq_xl.data.corpora.sampling import smoothed_shares
 from fairseq_xl.data.vocabulary import tokenizers
-from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, SPECIAL, language_symbols
-from fairseq_xl.data.vocabulary.subwords import OTHER_SYMBOLS, PADDING, Source, Subwords, other_symbols
+from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, PADDING, SPECIAL, language_symbols
+from fairseq_xl.data.vocabulary.subwords import OTHER_SYMBOLS, Source, Subwords, other_symbols
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import read_whole, replacing
 from fairseq_xl.io.fingerprints import symbols_digest

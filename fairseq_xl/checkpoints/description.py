@@ -13,6 +13,7 @@ from fairseq_xl.checkpoints.layouts.weight_checks import check_tables
 from fairseq_xl.checkpoints.parameter_names import POSITIONS, TOKENS
 from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.data.store.manifest import data_folders, read_manifest
+from fairseq_xl.data.store.plain_folder import dictionary_file
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError
@@ -68,7 +69,7 @@ def _folder(path: Path) -> Description:
         except UserError as error:
             return shown | {"convertible": f"no ({error})"}
         return shown | {name: value for name, value in _published(content).items() if name != "kind"}
-    if (path / DICTIONARY).is_file() and not has_weights(path):
+    if dictionary_file(path / DICTIONARY).is_file() and not has_weights(path):
         return _data(path)
     if (shards := data_folders(path)) != [path]:
         datasets = _datasets(path, read_manifest(path))  # counts of all shards

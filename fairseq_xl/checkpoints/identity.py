@@ -4,6 +4,7 @@ It has the format, the task, a hash of the dictionary, the languages, the framin
 ``heads``), the sub-words and tokenizers (``encoding``), and keys that some tasks add.
 """
 
+import contextlib
 import enum
 import os
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.data.framing import FRAMINGS
+from fairseq_xl.data.store.binarized_text import write_plain_manifest
 from fairseq_xl.data.store.manifest import check_fingerprint, data_folders, read_manifest
+from fairseq_xl.data.store.plain_folder import dictionary_file, plain_languages
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.data.vocabulary.subwords import FILES, TOKENIZER, encoding_of
@@ -22,6 +25,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import checkpoints
 from fairseq_xl.io.configuration import check_configuration, check_values
 from fairseq_xl.io.files import check_format
+from fairseq_xl.io.options import INITIAL, run_option
 
 #: keys of every identity beside "format", with their types
 REQUIRED = {
@@ -168,37 +172,63 @@ def check_data_folder(options: Any, trained: str | None, identity: dict[str, Any
             "trained; give another one, as in `fairseq-xl predict CHECKPOINT DATA`"
         )
     file = folder / "dict.txt"
-    if file.is_file() and not options.get("language_module"):
-        dictionary = XLDictionary.load(file)
-        check_dictionary(folder, dictionary)  # first: a damaged folder may be the right one
+    if dictionary_file(file).is_file() and not options.get("language_module"):
+        dictionary = dictionary_of([folder], identity["languages"])  # first: a damaged folder may be the right one
         check_vocabulary(identity, path, dictionary, file, trained)
 
 
-def dictionary_of(folders: Sequence[Path]) -> XLDictionary:
-    """The dictionary of data folders; `UserError` for a missing folder, or one whose text has another dictionary."""
+def dictionary_of(folders: Sequence[Path], languages: Sequence[str] | None = None, options: Any = None) -> XLDictionary:
+    """The dictionary of data folders; `UserError` for a missing folder, or one whose text has another dictionary.
+
+    Folders of plain fairseq-preprocess get a manifest, and their dictionary the symbols of `languages`, which are a
+    checkpoint's, then those of the other languages of all folders in alphabetical order.
+
+    Args:
+        languages: None: those of the checkpoint that a run with these `options` of its task reads, if any.
+    """
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: no such data folder")
-    dictionary = XLDictionary.load(folders[0] / "dict.txt")
+    text = sorted({code for folder in folders for code in plain_languages(folder)})
+    if text and languages is None:
+        languages = _checkpoint_languages(options)
+    dictionary = XLDictionary.load(folders[0] / "dict.txt", [*(languages or ()), *text] if text else ())
     for folder in folders:
+        write_plain_manifest(folder)
         check_dictionary(folder, dictionary)
     return dictionary
+
+
+def _checkpoint_languages(options: Any) -> list[str]:
+    """The languages of the checkpoint that a run evaluates, continues or begins from; [] without one."""
+    evaluated, training = (run_option(options, name, None) for name in ("common_eval.path", "checkpoint"))
+    paths = [getattr(options, name, None) for name in INITIAL]
+    if evaluated or training:
+        names = ("restore_file", "finetune_from_model", "continue_once")
+        last = evaluated.split(os.pathsep) if evaluated else [os.path.join(training.save_dir, "checkpoint_last.pt")]
+        paths = [*last, *(training.get(name) for name in names if not evaluated), *paths]
+    for path in filter(None, paths):
+        with contextlib.suppress(UserError, LookupError, TypeError):  # not ours, or damaged: loading it says so
+            content = checkpoints.load_plain(found_in(path)[0], mapped=True)
+            return list(content["task_state"]["fairseq_xl"]["languages"])
+    return []
 
 
 def check_dictionary(folder: Path, dictionary: XLDictionary) -> None:
     """Raises `UserError` if the text of a folder was binarized with another dictionary."""
     file = folder / "dict.txt"
-    if XLDictionary.load(file).digest() != dictionary.digest():
+    if XLDictionary.load(file, dictionary.languages if plain_languages(folder) else ()).digest() != dictionary.digest():
         raise UserError(f"{file} differs from the dictionary of the first data folder")
     written = read_manifest(folder).get("dictionary", {}).get("sha256")
     if written not in (None, dictionary.digest()):
         manifest = folder / "manifest.json"
         raise UserError(f"{file} is not the dictionary that the text was binarized with: {manifest}")
-    check_fingerprint(folder, "dict.txt")
+    file = dictionary_file(file)
+    check_fingerprint(folder, file.name)
     joint = file.read_bytes()
     for beside in sorted(folder.glob("*/dict*.txt")):
         if set(beside.parent.name.split("-")) <= set(dictionary.languages) and beside.read_bytes() != joint:
-            symbols = XLDictionary.load(beside).symbols
+            symbols = XLDictionary.load(beside, ()).symbols
             if symbols != dictionary.symbols[: len(symbols)]:
                 text = beside.parent.name
                 raise UserError(f"{file} is not the dictionary that the text of {text} was binarized with: {beside}")

@@ -109,7 +109,7 @@ def _check_data(task: str, data: str) -> None:
     first = data.split(os.pathsep)[0]
     for folder in (Path(first), Path(first.removesuffix("*")) / "0"):  # or the first of its shards
         if task == "language_modeling":
-            if (folder / "manifest.json").is_file():
+            if (folder / "manifest.json").is_file() and not any(folder.glob("*.idx")):
                 instead = "--task xl_pretraining --objectives clm"
                 raise UserError(f"--task {task} (the default) does not read {folder}: use {instead}")
         elif (folder / "dict.txt").is_file() and not any(folder.glob("dict.*.txt")):

@@ -113,7 +113,8 @@ def load_model_ensemble_and_task(
         checkpoint = _read(path, task, overrides) if state is None else _checked(state, path, overrides)
         cfg = checkpoint["cfg"]
         if task is None:
-            task = tasks.setup_task(cfg.task, from_checkpoint=True)
+            languages = checkpoint["task_state"]["fairseq_xl"]["languages"]
+            task = tasks.setup_task(cfg.task, from_checkpoint=True, languages=languages)
         task.load_state_dict(checkpoint["task_state"])
         with naming_misfit(filenames):
             model = task.build_model(cfg.model, from_checkpoint=True)

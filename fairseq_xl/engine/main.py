@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from fairseq import tasks, utils
-from fairseq.data import data_utils, iterators
+from fairseq.data import iterators
 from fairseq.dataclass.initialize import add_defaults
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig, OmegaConf
@@ -68,8 +68,6 @@ class Run:
         self.cfg, self.task = cfg, task
         model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
         self.subsets: list[str] = [] if cfg.dataset.disable_validation else cfg.dataset.valid_subset.split(",")
-        if self.subsets:
-            data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
         for subset in self.subsets:  # training data is loaded when its first epoch is known
             task.load_dataset(subset, combine=False, epoch=1)
         self.trainer = Trainer(cfg, task, model, criterion)

@@ -4,13 +4,14 @@ import gc
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.store.manifest import files_of, folder_of_epoch, is_begun, stored_fingerprint
+from fairseq_xl.data.store.plain_folder import indices, located, plain_files
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, names_of
@@ -45,6 +46,8 @@ class DataFolder:
     ):
         self.folder, self.dictionary, self.inputs, self.data = folder, dictionary, inputs, data or str(folder)
         self.first = folder_of_epoch(self.data, 1)
+        #: those that languages and pairs are read from: a language of plain folders may be in one of them only
+        self.parts = list(map(Path, self.data.split(os.pathsep))) if plain_files(self.first) else [self.first]
         self.options, self.pair_splits = {"--langs": langs, "--pairs": pairs}, pair_splits
         self.pair_languages: list[str] | None = None  # languages that pairs may have; None: all
         self._opened: dict[tuple[type[Corpus], str, str], Corpus] = {}
@@ -62,15 +65,23 @@ class DataFolder:
             if kind.num_languages == 2:
                 prefix, codes = f"{split}.{name}", name.split("-")
                 prefixes = [f"{prefix}.{code}" for code in codes]
-            self._opened[key] = kind(self.folder / name / prefix, *codes, len(self.dictionary))
-            self.add_inputs(split, *files_of(self.folder / name, prefixes))
+            folder = self.part(name, prefixes)
+            self._opened[key] = kind(folder / name / prefix, *codes, len(self.dictionary))
+            self.add_inputs(split, *files_of(folder / name, prefixes))
         return self._opened[key]
+
+    def part(self, name: str, prefixes: Iterable[str]) -> Path:
+        """The folder with texts of a language or pair: this one, or the first part that has them if it does not."""
+        parts = self.parts if len(self.parts) > 1 else []
+        begun = (path for path in (self.folder, *parts) if any(is_begun(path / name / prefix) for prefix in prefixes))
+        return next(begun, self.folder)
 
     def add_inputs(self, split: str, *paths: Path) -> None:
         """Adds files of the folder to the inputs of a split."""
         for path in paths:
             entry = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
-            self.inputs.add(split, name_of_file(self.data, path), path, binarized_fingerprint(path, entry))
+            file = located(path)
+            self.inputs.add(split, name_of_file(self.data, path), file, binarized_fingerprint(file, entry))
 
     def names(self, kind: type[Corpus], split: str | None, owner: str = "", left_out: str | None = None) -> list[str]:
         """The languages or pairs with text of the corpus class `kind` in a split, None: in any, without `left_out`.
@@ -91,7 +102,7 @@ class DataFolder:
     def languages(self, split: str | None = "train") -> list[str]:
         """The languages of --langs with text in a split (None: with training text)."""
         languages = self._select("--langs", self._languages)
-        return [code for code in languages if split is None or is_begun(self.first / code / split)]
+        return [code for code in languages if split is None or self._begun(code, split)]
 
     def pairs(self, split: str | None = "train") -> list[str]:
         """The pairs of --pairs with text in a split (None: in one of `pair_splits`)."""
@@ -102,19 +113,23 @@ class DataFolder:
     @property
     def splits(self) -> list[str]:
         """The splits of the text of any language or pair."""
-        return sorted({path.name.partition(".")[0] for path in self.folder.glob("*/*.idx")})
+        return sorted({path.name.partition(".")[0] for path in indices(self.folder)})
 
     @property
     def _languages(self) -> list[str]:
-        return [code for code in self.dictionary.languages if is_begun(self.first / code / "train")]
+        return [code for code in self.dictionary.languages if self._begun(code, "train")]
 
     @property
     def _pairs(self) -> list[str]:
-        names = sorted(path.name for path in self.first.iterdir() if PAIR.fullmatch(path.name))
+        paths = {path for part in self.parts for path in (*part.iterdir(), *map(Path, plain_files(part)))}
+        names = sorted({name for path in paths for name in (path.name, path.parent.name) if PAIR.fullmatch(name)})
         return [name for name in names if any(self._has_pair(name, split) for split in self.pair_splits)]
 
     def _has_pair(self, name: str, split: str) -> bool:
-        return any(is_begun(self.first / name / f"{split}.{name}.{code}") for code in name.split("-"))
+        return self._begun(name, *(f"{split}.{name}.{code}" for code in name.split("-")))
+
+    def _begun(self, name: str, *prefixes: str) -> bool:
+        return any(is_begun(part / name / prefix) for part in self.parts for prefix in prefixes)
 
     def _select(self, option: str, available: list[str]) -> list[str]:
         value = self.options[option]
@@ -128,6 +143,20 @@ class DataFolder:
                 f"{', '.join(available) or 'none'}"
             )
         return names
+
+
+def check_splits(data: str, splits: Sequence[str]) -> None:
+    """Raises `UserError` for text valid1, valid2, … of folders of plain fairseq-preprocess that is not in `splits`.
+
+    fairseq refuses it too for tasks of its own. `data` are the data folders, joined by ``:``.
+    """
+    names = {name for folder in data.split(os.pathsep) for name in plain_files(folder)}
+    unused = {match[1] for name in names if (match := re.search(r"/(valid\d+)\.", name))} - set(splits)
+    if unused:
+        raise UserError(
+            f"{data} also has {', '.join(sorted(unused))}: name what is read, as in --valid-subset "
+            f"{','.join([*splits, *sorted(unused)])}, or give --ignore-unused-valid-subsets"
+        )
 
 
 def name_of_file(data: str, path: Path) -> str:
@@ -153,6 +182,8 @@ def open_other_shards(
         return
     folder = folder_of_epoch(data, epoch)
     logger.info("epoch %d reads %s, shard %d of %d", epoch, folder, (epoch - 1) % len(folders) + 1, len(folders))
+    if plain_files(folder):
+        logger.info("the other shards have the text of languages and pairs that %s lacks", folder)
     for shard in () if split in opened else {*folders} - {folder}:
         read(shard, split)
         gc.collect()  # corpora have reference cycles, which hold memory maps open

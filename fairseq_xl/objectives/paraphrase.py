@@ -57,7 +57,8 @@ class ParaphraseClassification(Objective):
         """Opens the corpora as the base class does; adds the files of mined negatives to the run's inputs."""
         corpora = super().open(folder, split, trains, mixes)
         for name in self.corpora(folder, split) if self.mined else ():
-            folder.add_inputs(split, negatives_file(folder.folder / name / f"{split}.{name}"))
+            part = folder.part(name, (f"{split}.{name}.{code}" for code in name.split("-")))
+            folder.add_inputs(split, negatives_file(part / name / f"{split}.{name}"))
         return corpora
 
     @property

@@ -215,9 +215,10 @@ class DirectedTranslation(TranslationObjective):
     def _bitext(folder: DataFolder, split: str, source: str, target: str) -> Optional[Path]:
         """The prefix of the bitext of two languages; None if there is none."""
         for name in (f"{source}-{target}", f"{target}-{source}"):
-            prefix = folder.folder / name / f"{split}.{name}"
-            if any(is_begun(f"{prefix}.{language}") for language in (source, target)):
-                return prefix
+            prefixes = [f"{split}.{name}.{language}" for language in (source, target)]
+            path = folder.part(name, prefixes) / name
+            if any(is_begun(path / prefix) for prefix in prefixes):
+                return path / f"{split}.{name}"
         return None
 
     def _pairs(

@@ -110,7 +110,7 @@ class XLTask(FairseqTask):
         if not cfg.data:
             raise UserError("DATA is missing: name the data folder that `python -m preprocess` wrote")
         folders = data_folders(cfg.data)
-        dictionary = identities.dictionary_of(folders)
+        dictionary = identities.dictionary_of(folders, kwargs.get("languages"), cfg)
         cfg.data = os.pathsep.join(map(str, folders))
         cfg.updates_per_epoch = number_of_updates(cfg.updates_per_epoch) or AUTO
         return cls(cfg, dictionary)

@@ -30,7 +30,7 @@ from fairseq_xl.engine.waiting import log_padding_and_waiting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import AUTO, run_config
 from fairseq_xl.objectives.base import Objective
-from fairseq_xl.objectives.data_folder import DataFolder, open_other_shards
+from fairseq_xl.objectives.data_folder import DataFolder, check_splits, open_other_shards
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
 from fairseq_xl.tasks.base import XLTask
 
@@ -173,6 +173,8 @@ class PlannedTask(XLTask):
     def _check_files(self) -> None:
         """Reads the files of a training before anything is encoded; raises `UserError` for their errors."""
         self.files_unchecked, run = False, run_config(self.cfg)
+        if self.validated_splits and not run.dataset.ignore_unused_valid_subsets:
+            check_splits(self.cfg.data, self.validated_splits)
         if any(isinstance(objective, FilesObjective) for objective in self.objectives.values()):
             check_selection(run, self)
         for objective in self.objectives.values():

@@ -182,6 +182,8 @@ class XLSeq2SeqTask(PlannedTask):
             if args.constraints:
                 raise UserError("--target-pieces-only does not work with --constraints, which may need other pieces")
             restrict(generator, self.language_pieces(self.inference_pair[1]))
+        elif not args.score_reference and self.dictionary.is_padding.any():
+            restrict(generator, ~self.dictionary.is_padding)
         return generator
 
     def language_pieces(self, language: str) -> Any:

@@ -10,6 +10,7 @@ from fairseq_xl.data.corpora.line_corpus import filled_lines
 from fairseq_xl.data.corpora.sampling import draw_passes
 from fairseq_xl.data.store.binarized_text import Reopened, open_text
 from fairseq_xl.data.store.manifest import is_begun
+from fairseq_xl.data.store.plain_folder import indices
 from fairseq_xl.errors import UserError
 
 
@@ -25,8 +26,9 @@ class TokenStream(Reopened, Corpus):
     break_mode = "none"
 
     def __init__(self, path: str | Path, language: str, symbols: int | None = None):
-        self.path, self.language, self.symbols, self.codes = str(path), language, symbols, (language,)
-        self.text = open_text(self.path, language, symbols)
+        self.language, self.symbols, self.codes = language, symbols, (language,)
+        self.text = open_text(path, language, symbols)
+        self.path = self.text.prefix
         self.tokens = self.text.tokens  # the whole stream, (size,), memory-mapped
         self.size = len(self.tokens)
         self.sentences = filled_lines([self.text])
@@ -77,5 +79,5 @@ def piece_counts(path: str | Path, language: str, symbols: int, tokens: int | No
 
 def training_texts(folder: str | Path, language: str) -> list[Path]:
     """Path prefixes of the binarized training texts of a language: the monolingual text, then its sides of bitexts."""
-    pairs = sorted(path.with_suffix("") for path in Path(folder).glob(f"*-*/train.*.{language}.idx"))
+    pairs = [path.with_suffix("") for path in indices(folder) if path.match(f"*-*/train.*.{language}.idx")]
     return list(filter(is_begun, [Path(folder) / language / "train", *pairs]))

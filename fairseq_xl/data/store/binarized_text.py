@@ -5,6 +5,7 @@ byte offset in the .bin file (int64). Imports neither torch nor fairseq.
 """
 
 import functools
+import logging
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,11 +15,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.store.manifest import check_fingerprint
+from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
+from fairseq_xl.data.store.plain_folder import dictionary_file, located, plain_files
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import mapped
-from fairseq_xl.io.files import replacing
-from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.files import FORMATS, replacing, write_json
+from fairseq_xl.io.fingerprints import fingerprint, sampled
+from fairseq_xl.io.folders import locked
+
+logger = logging.getLogger(__name__)
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -208,18 +213,40 @@ def open_text(prefix: str | Path, language: str, symbols: int | None = None) -> 
     text does not exist or has no line, if the sizes of its files show that they are damaged or do not belong together,
     or if it differs from the manifest of the data folder (`check_fingerprint`).
     """
-    for end, sibling in (("idx", "bin"), ("bin", "idx")):
-        file, beside = Path(f"{prefix}.{end}"), Path(f"{prefix}.{sibling}")
+    folder, name = Path(prefix).parent.parent, "/".join(Path(prefix).parts[-2:])
+    files = {end: located(f"{prefix}.{end}") for end in ("idx", "bin")}
+    for file, beside in (files.values(), reversed(files.values())):
         if not file.is_file():
             why = f": {file.name} is missing, but {beside.name} exists" if beside.is_file() else ""
             raise UserError(f"{file}: no binarized text of language {language!r} there{why}")
-    if not Path(f"{prefix}.bin").stat().st_size:
+    if not files["bin"].stat().st_size:
         raise UserError(f"{prefix}: the text of language {language!r} is empty")
-    counts = _check_sizes(Path(f"{prefix}.idx"), Path(f"{prefix}.bin"))
-    folder, name = Path(prefix).parent.parent, "/".join(Path(prefix).parts[-2:])
+    counts = _check_sizes(files["idx"], files["bin"])
     check_fingerprint(folder, f"{name}.idx", **counts)
     check_fingerprint(folder, f"{name}.bin")
-    return Text(prefix, language, symbols)
+    return Text(files["idx"].with_suffix(""), language, symbols)
+
+
+def write_plain_manifest(folder: Path) -> None:
+    """Writes the manifest of a folder of plain fairseq-preprocess, or adds further text to it; logs if it cannot.
+
+    Raises `UserError` for a text that is damaged.
+    """
+    manifest, files = read_manifest(folder), plain_files(folder)
+    fingerprints = manifest.get("fingerprints", {})
+    if not files.keys() - fingerprints.keys():
+        return
+    dictionary = dictionary_file(folder / "dict.txt")
+    for name, path in {dictionary.name: dictionary, **files}.items():
+        counts = {}
+        if path.suffix == ".idx" and (text := path.with_suffix(".bin")).is_file():
+            counts = _check_sizes(path, text)
+        fingerprints = {name: {"bytes": path.stat().st_size, **counts, "sampled": sampled(path)}} | fingerprints
+    try:
+        with locked(folder / ".manifest.lock", None):
+            write_json(folder / "manifest.json", {"format": FORMATS["data folder"], "fingerprints": fingerprints})
+    except (OSError, UserError) as error:
+        logger.info("%s is read without a manifest, changes of its files are not noticed: %s", folder, error)
 
 
 def _check_sizes(index: Path, text: Path) -> dict[str, int]:

@@ -48,6 +48,7 @@ def table(
     if not _is_of(path, version_bytes):
         with ExitStack() as stack:
             try:
+                Path(path).parent.mkdir(exist_ok=True)  # of a folder of plain fairseq-preprocess
                 stack.enter_context(locked(Path(path).with_name(".tables.lock"), None))
             except (UserError, OSError):
                 logger.warning("%s cannot be written: each process computes a temporary copy", path)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fairseq_xl.data.store.plain_folder import located, plain_files
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import check_format, read_json, read_whole
 from fairseq_xl.io.fingerprints import sampled, sha256_of
@@ -98,11 +99,16 @@ def check_fingerprint(folder: str | Path, name: str, **counts: int) -> None:
     expected = stored_fingerprint(folder, name, *counts)
     if expected is None:
         return
-    path = Path(folder) / name
+    path = located(Path(folder) / name)
     actual = {**counts, "bytes": path.stat().st_size}
     diffs = [f"{actual[key]} {key}, expected {expected[key]}" for key in actual if actual[key] != expected[key]]
     if not diffs and sampled(path) != expected["sampled"]:
         diffs = ["other content"]
+    if diffs and plain_files(folder) and "blocks" not in expected:
+        raise UserError(
+            f"{path} has changed since {folder}/manifest.json was written, it has {diffs[0]}: restore it, or remove "
+            "manifest.json if the text was preprocessed again"
+        )
     if diffs:
         raise UserError(
             f"{path} is not the file that {writer(path)} wrote, it has {diffs[0]}: restore it, or remove this one and "
@@ -163,7 +169,7 @@ def one_folder(data: str | os.PathLike[str], does: str = "read") -> Path:
 def _matching_folders(pattern: str) -> list[Path]:
     path = Path(pattern)
     if path.is_dir():
-        return _shards_of(path) or [path]
+        return _shards_of(path) or _plain_folders(path) or [path]
     if not glob.has_magic(pattern):
         return [path]
     folders = sorted((Path(match) for match in glob.glob(pattern) if os.path.isdir(match)), key=_natural)
@@ -189,6 +195,13 @@ def _shards_of(parent: Path) -> list[Path]:
     return written
 
 
+def _plain_folders(parent: Path) -> list[Path]:
+    """The folders of plain fairseq-preprocess side by side in a folder that is no data folder itself; otherwise []."""
+    if plain_files(parent) or any((parent / name).exists() for name in ("dict.txt", "manifest.json", ".stages")):
+        return []
+    return sorted((path for path in parent.iterdir() if path.is_dir() and plain_files(path)), key=_natural)
+
+
 def _natural(path: Path) -> list[tuple[str, int]]:
     """Orders names by the numbers in them."""
     parts = re.findall(r"(\D*)(\d*)", str(path))
@@ -203,7 +216,7 @@ def folder_of_epoch(data: str, epoch: int) -> Path:
 
 def is_begun(prefix: str | Path) -> bool:
     """Whether at least one of the two files of a text exists."""
-    return any(Path(f"{prefix}.{end}").exists() for end in ("bin", "idx"))
+    return any(located(f"{prefix}.{end}").exists() for end in ("bin", "idx"))
 
 
 def files_of(folder: str | Path, prefixes: Iterable[str]) -> list[Path]:

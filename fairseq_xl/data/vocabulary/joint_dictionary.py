@@ -11,7 +11,8 @@ import numpy as np
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, WORD_START
+from fairseq_xl.data.store.plain_folder import dictionary_file, plain_languages
+from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, PADDING, WORD_START, language_symbols
 from fairseq_xl.errors import QUOTED_NAME, UserError
 from fairseq_xl.io.files import read_whole, write_lines
 from fairseq_xl.io.fingerprints import symbols_digest
@@ -41,11 +42,15 @@ class XLDictionary(Dictionary):
     """
 
     @classmethod
-    def load(cls, path: str | Path) -> "XLDictionary":
-        """Reads ``dict.txt`` and appends `<mask>` where the file lacks it.
+    def load(cls, path: str | Path, languages: Iterable[str] | None = None) -> "XLDictionary":
+        """Reads ``dict.txt``, and appends `<mask>` and the symbols of languages where the file lacks them.
 
-        Raises `UserError` for a missing or malformed file.
+        `languages` are in order; None: those of the text beside ``dict.txt``, sorted, unless `python -m preprocess`
+        wrote it. Raises `UserError` for a missing or malformed file.
         """
+        if languages is None:
+            languages = plain_languages(Path(path).parent) if Path(path).name == "dict.txt" else ()
+        path = dictionary_file(path)
         if not Path(path).is_file():
             raise UserError(f"{path}: no such dictionary; `python -m preprocess` writes it beside the binarized text")
         dictionary = cls()
@@ -58,6 +63,8 @@ class XLDictionary(Dictionary):
             message = " ".join(str(error).split())  # fairseq quotes a line with its newline
             raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {message}") from error
         dictionary.mask_index = dictionary.add_symbol(MASK, n=0)
+        for symbol in language_symbols(languages):
+            dictionary.add_symbol(symbol, n=0)
         dictionary._find_languages(path)
         return dictionary
 
@@ -99,7 +106,12 @@ class XLDictionary(Dictionary):
     def pieces(self) -> Numbers:
         """(P,) indices of the ordinary pieces, which masking may replace and random words are sampled from."""
         ids = np.arange(self.nspecial, self.first_language)
-        return ids[ids != self.mask_index]
+        return ids[(ids != self.mask_index) & ~self.is_padding[ids]]
+
+    @cached_property
+    def is_padding(self) -> np.ndarray:
+        """(V,) bool: True for the symbols ``madeupword…``, which no text has."""
+        return np.array([symbol.startswith(PADDING) for symbol in self.symbols])
 
     @cached_property
     def is_piece(self) -> np.ndarray:

@@ -8,6 +8,7 @@ from fairseq_xl.errors import UserError
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # in this order, the first symbols of every dictionary
 MASK = "<mask>"
+PADDING = "madeupword"  # prefix of the symbols with which fairseq-preprocess pads a dictionary to a multiple of 8
 WORD_START = "\u2581"  # SentencePiece's mark in front of the first piece of a word
 PUBLISHED_LANGUAGE = re.compile(r"\w[\w-]*")  # a code in published models; codes that users give have no hyphen
 LANGUAGE_SYMBOL = re.compile(rf"\[({PUBLISHED_LANGUAGE.pattern})\]")

@@ -33,7 +33,6 @@ MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer of "  # prefix of a language
 #: largest share of a dictionary's symbols that may be `other_symbols`, and of its text that may lie outside the pieces
 OTHER_SYMBOLS, OTHER_TEXT = 0.1, 0.01
-PADDING = "madeupword"  # prefix of the symbols with which fairseq pads published dictionaries
 
 
 class Subwords(Protocol):
@@ -176,7 +175,6 @@ def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = 
         )
     symbols, vocabulary = dictionary.symbols, set(pieces)
     indices = [index for index in dictionary.pieces.tolist() if symbols[index].endswith(suffix)]
-    indices = [index for index in indices if not symbols[index].startswith(PADDING)]
     missing = [index for index in indices if symbols[index] not in vocabulary]
     text, missing_text = (sum(dictionary.count[index] for index in part) for part in (indices, missing))
     foreign = other_symbols((symbols[index].removesuffix(suffix) for index in missing), subwords.symbols)

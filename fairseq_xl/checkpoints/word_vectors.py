@@ -39,16 +39,13 @@ def check_not_binary(path: str) -> None:
 
 
 def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
-    """Replaces the rows of symbols that a file of word vectors has.
+    """Replaces the rows of `symbols` in the `table` (V, C) that a file has; returns the new table, and their number.
 
-    The vectors are scaled by a common factor to the mean square of the rows that they replace. A line of a text file is
-    a symbol and its numbers, separated by spaces; the first line may hold the size of the table.
+    A line of a text file is a symbol, a piece of the binarized text, and its numbers, separated by spaces; the first
+    line may hold the size of the table. One factor scales the vectors to the mean square of the rows that they replace.
 
-    The file's symbols are the pieces of the binarized text, with U+2581 in front of a word. `symbols` are those of the
-    `table` (V, C). Returns the new table (V, C), and the number of replaced rows.
-
-    Raises `UserError` for a missing or malformed file, another number of channels, no common symbol, or zeros only; and
-    if no common symbol begins a word although symbols of the dictionary do, as for vectors of words in place of pieces.
+    Raises `UserError` for a damaged file, another number of channels, no common symbol, or zeros only; and for vectors
+    of words in place of pieces: no common symbol begins a word although symbols of the dictionary do.
     """
     indices = {symbol: row for row, symbol in enumerate(symbols)}
     vectors: dict[int, np.ndarray] = {}  # row -> vector (C,); the first one of a symbol counts

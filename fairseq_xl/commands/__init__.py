@@ -118,11 +118,8 @@ def parser_of(module: str, *arguments: Argument, **settings: Any) -> argparse.Ar
 def command(*arguments: Argument, intermixed: bool = False, **settings: Any) -> Callable[[Callable], Callable]:
     """Decorator of the function `main(options)` of a subcommand's module, which makes it a function of words.
 
-    It parses the words, by default those of the command line, and prints a result as a line of JSON.
-
-    Args:
-        intermixed: whether options may stand between the words of one argument.
-        settings: as of `parser_of`.
+    It parses the words, by default those of the command line, and prints a result as a line of JSON. Options may stand
+    between the words of one argument if `intermixed`; `settings` are those of `parser_of`.
     """
 
     def decorate(run: Callable[[Options], dict[str, Any] | None]) -> Callable:

@@ -70,9 +70,8 @@ def blocks(source: np.ndarray, target: np.ndarray, table: np.ndarray | None = No
 def nearest_mean(source: np.ndarray, target: np.ndarray, neighbors: int, table: np.ndarray | None = None) -> np.ndarray:
     """Mean similarity of each row of (V, C) to the `neighbors` nearest rows of (W, C) -> (V,)"""
     count = min(neighbors, len(target))
-    means = [
-        torch.from_numpy(block).topk(count, sorted=False).values.mean(1) for block in blocks(source, target, table)
-    ]
+    parts = map(torch.from_numpy, blocks(source, target, table))
+    means = [part.topk(count, sorted=False).values.mean(1) for part in parts]
     return torch.cat(means).numpy()
 
 

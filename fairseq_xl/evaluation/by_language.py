@@ -21,14 +21,10 @@ def score_languages(
     averaged: Iterable[str],
     metric: str,
 ) -> dict[str, Any]:
-    """Scores the files ``SPLIT.LANGUAGE.suffix`` of a folder.
+    """Scores the files ``SPLIT.LANGUAGE.suffix`` of a folder, predictions of a `task`, by `score(file, language)`.
 
-    Args:
-        options: arguments `folder`, `split` and `langs`.
-        task: task type of the predictions.
-        score: function of a file and its language.
-        averaged: scores that are averaged if no language is missing.
-        metric: the first part of the signature, such as "metric:accuracy".
+    `options` has `folder`, `split` and `langs`; `averaged` scores are averaged if no language is missing; `metric` is
+    the first part of the signature, such as "metric:accuracy".
 
     Returns: {"languages": {code: scores}, "missing": codes without a file or labels, "signature"} and the averages.
     Raises `UserError` if no language has a file, and for files of another task or that differ from the folder's note;

@@ -30,11 +30,9 @@ CHARACTERS |= dict.fromkeys(("ja", "th"), re.compile(r"[\u3040-\u30ff\u3400-\u9f
 def words(answer: str, normalization: str, language: str) -> list[str]:
     """The words of an answer in lower case, without punctuation and articles.
 
-    Args:
-        normalization: squad: ASCII punctuation and English articles, words at spaces, whatever the language. mlqa:
-            punctuation of Unicode and ASCII's symbols, articles of the language, and in Chinese, as here in Japanese
-            and Thai, each character is a word.
-        language: code of the language.
+    The normalization `squad` removes ASCII punctuation and English articles, whatever the language. `mlqa` removes
+    Unicode's punctuation and articles of the language; in Chinese, as here in Japanese and Thai, each character is a
+    word.
     """
     text, language = "".join(c for c in answer.lower() if c not in string.punctuation), primary_code(language)
     if normalization == "squad":

@@ -20,11 +20,7 @@ def ndcg(relevance: Sequence[float], scores: Sequence[float] | np.ndarray, gain:
 
     The discount is log2(1 + rank), over all ranks. Texts of equal score share the mean of their gains, so that the
     order in the file does not matter (McSherry & Najork 2008). XGLUE's program calls the same function of scikit-learn.
-
-    Args:
-        relevance: rating of each text, 0 or more.
-        scores: predicted score of each text.
-        gain: linear: the relevance; exponential: 2^relevance - 1 (Burges et al. 2005).
+    The gain is the relevance, 0 or more, or `exponential`, 2^relevance - 1 (Burges et al. 2005).
     """
     from sklearn.metrics import ndcg_score
 

@@ -20,11 +20,10 @@ def spans(tags: Sequence[str]) -> list[Span]:
     """Spans of a sentence's tags: B-, I-, E-, S- and a type, or O.
 
     A span also begins where an I- follows another type or O. A run of equal tags without these prefixes, such as parts
-    of speech, is one span, with two exceptions of seqeval, and therefore of XTREME's and XGLUE's scores of parts of
-    speech: tags that begin with B or S, such as SCONJ, begin a new span at each word; tags that begin with O are no
-    spans. Parts of speech are those of seqeval 0.0.12, as in the scores that XTREME's evaluate_test.py states; later
-    versions take CCONJ and SCONJ for one type, and lose an X at the end of a sentence. Tags without a type, and types
-    with hyphens, are those of 1.2.2.
+    of speech, is one span, with two exceptions of seqeval, and therefore of XTREME's and XGLUE's scores: tags that
+    begin with B or S, such as SCONJ, begin a new span at each word; tags that begin with O are no spans. Parts of
+    speech are those of seqeval 0.0.12, as in the scores that XTREME's evaluate_test.py states; later versions take
+    CCONJ and SCONJ for one type. Tags without a type, and types with hyphens, are those of 1.2.2.
     """
     result, begin, (last, last_kind) = [], 0, OUTSIDE
     for index, tag in enumerate((*tags, "O")):

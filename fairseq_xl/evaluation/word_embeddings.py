@@ -63,16 +63,12 @@ def nearest_in_dictionary(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def dictionary_scores(no_common_piece: np.ndarray, source: np.ndarray, target: np.ndarray) -> dict[str, Any]:
-    """Scores n translation pairs and as many random pairs of the same words.
+    """Scores n translation pairs (n, C), and as many random pairs of the same words.
 
     The scores are mean cosine, mean L2 distance, and the share of the pairs whose translation is the nearest of the
-    dictionary's n translations by cosine. This share is not MUSE's precision at 1, which searches the whole target
-    vocabulary and accepts every translation of a word.
-
-    Args:
-        no_common_piece: (n,) bool, whether the two words have no piece in common. In a joint vocabulary, words with a
-            common piece are close in any embedding table; `no_common_piece` of the result is without them.
-        source, target: embeddings of the words, (n, C) each.
+    dictionary's n translations by cosine: not MUSE's precision at 1, which searches the whole target vocabulary and
+    accepts every translation of a word. In a joint vocabulary, words with a common piece are close in any embedding
+    table; the entry `no_common_piece` is without them, by (n,) bool.
     """
     order = np.random.default_rng(1).permutation(len(source))
     shuffled = source[order], target[np.roll(order, 1)]  # rolled by one: no pair is kept

@@ -69,11 +69,8 @@ class HubInterface:
     ) -> np.ndarray:
         """n sentences of a language -> sentence embeddings (n, C) float32; a blank sentence has a row of zeros.
 
-        Args:
-            layer: layer whose hidden states are pooled, 0: the embeddings, None: the last layer.
-            pooling: ``mean`` over the tokens, or ``first``, the first token.
-
-        Raises `UserError` for an unknown language, layer or pooling.
+        Pooled are the hidden states of a `layer`, 0: the embeddings, None: the last layer, by ``mean`` over the tokens
+        or the ``first`` token. Raises `UserError` for an unknown language, layer or pooling.
         """
         choice = self.embedder.choice(layer, pooling)
         return self.embedder(_texts(sentences), lang, [choice])[choice]
@@ -118,9 +115,7 @@ class HubInterface:
             predictor = self._generator((source_lang or lang, target_lang or lang), {})
             return scoring.translation_log_likelihoods(predictor, _texts(sentences), _texts(targets, "targets"))
         if lang is None:
-            raise UserError(
-                "score: name the language of the sentences with lang, or give targets of a translation model"
-            )
+            raise UserError("score: name the sentences' language with lang, or give targets of a translation model")
         texts = _texts(sentences)
         totals = np.zeros(len(texts))
         filled = [index for index, text in enumerate(texts) if not is_blank(text)]
@@ -134,10 +129,7 @@ class HubInterface:
     ) -> list[str]:
         """Translations of sentences by beam search; the translation of a blank sentence is empty.
 
-        Args:
-            options: further fields of fairseq's `GenerationConfig`: lenpen, max_len_a, max_len_b, sampling, …; all are
-                listed in `fairseq_xl.inference.decoding_options.OPTIONS`.
-
+        `options` are those of `fairseq_xl.inference.decoding_options.OPTIONS`, fields of fairseq's `GenerationConfig`.
         Raises `UserError` for another option, and for a value of another type or out of range.
         """
         options = {"beam": beam, **options}

@@ -253,11 +253,8 @@ def _candidates(best_targets: np.ndarray, best_sources: np.ndarray) -> Iterator[
 def best_threshold(pairs: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[str, float]:
     """The threshold of the margin with the highest F1: the middle between the last pair above it and the next pair.
 
-    Args:
-        pairs: in descending order of their margins; two iterators read them in parallel.
-        gold: indices of the sentences of correct pairs.
-
-    Returns: {"threshold", and in percent "f1", "precision", "recall" of the pairs at or above it}.
+    `pairs` are in descending order of their margins; `gold` has the indices of correct ones. Returns: {"threshold", and
+    in percent "f1", "precision", "recall" of the pairs at or above it}.
     """
     best = {"threshold": float("inf"), "f1": 0.0, "precision": 0.0, "recall": 0.0}
     correct = 0

@@ -35,15 +35,11 @@ class Rows:
 
 
 def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK_VECTORS) -> tuple[np.ndarray, np.ndarray]:
-    """Target vectors of highest cosine for each source vector; a vector of zeros has the cosine 0.
-
-    Args:
-        source, target: vectors (n, C), (m, C).
-        count: k, at most m are returned.
-        block: vectors of either side at a time.
+    """Target vectors (m, C) of highest cosine for each source vector (n, C); a vector of zeros has the cosine 0.
 
     Returns: cosines (n, k) in descending order, and indices of target vectors (n, k), in ascending order for equal
-    cosines within a search. Raises `UserError` for a vector that is not finite.
+    cosines within a search; k is at most m. A `block` of vectors of either side is read at a time. Raises `UserError`
+    for a vector that is not finite.
     """
     count = min(count, len(target))
     cosines = np.full((len(source), count), -np.inf, np.float32)

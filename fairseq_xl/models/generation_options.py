@@ -78,9 +78,7 @@ def check_generation(args: Any, symbols: int) -> None:
     if args.score_reference:
         ignored = set(changed(args, GenerationConfig)) - {"score_reference", "print_alignment", "no_seed_provided"}
         if ignored:
-            raise UserError(
-                f"{option_name(min(ignored))} has no effect with --score-reference, which generates nothing"
-            )
+            raise UserError(f"{option_name(min(ignored))} has no effect with --score-reference: it generates nothing")
         return
     if args.nbest > args.beam:
         raise UserError(f"--nbest {args.nbest}: --beam {args.beam} finds no more hypotheses than that")

@@ -197,9 +197,7 @@ class XLSeq2SeqTask(PlannedTask):
         if not {source, target} & names.keys():
             return super().build_tokenizer(args)
         if args is not None:
-            raise UserError(
-                f"--tokenizer: leave it out, the tokenizers of {self.folder() / 'manifest.json'} are applied"
-            )
+            raise UserError(f"--tokenizer: leave it out, those of {self.folder() / 'manifest.json'} are applied")
         run, default = run_config(self.cfg), self.default_bpe
         always = run is None or run.bpe is not None
 

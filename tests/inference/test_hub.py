@@ -339,9 +339,9 @@ def test_what_cannot_be_translated_or_scored(loaded):
         ("mlm", "translate", (TEXT, "en", "de"), "a model of xl_pretraining generates no text"),
         ("translation", "translate", (TEXT, "en", "fr"), "was trained for en-de, de-en, not for en-fr"),
         ("generation", "translate", (TEXT, "en", "de"), "en-de: xl_generation writes the language of the source"),
-        ("mlm", "score", (TEXT,), "score: name the language of the sentences with lang"),
+        ("mlm", "score", (TEXT,), "score: name the sentences' language with lang"),
         ("translation", "score", (TEXT, TEXT), "score: name the languages of sources and targets"),
-        ("classification", "score", (TEXT, None), "score: name the language"),
+        ("classification", "score", (TEXT, None), "score: name the sentences' language"),
         ("mlm", "predict", (TEXT, "de"), "expected a fine-tuned encoder, found a model trained by xl_pretraining"),
     ):
         with pytest.raises(UserError, match=message):

@@ -77,7 +77,7 @@ def test_generate_undoes_the_targets_tokens(tokenized, model, monkeypatch):
 
 def test_fairseqs_own_tokenizer_is_refused(tokenized, data_bin, model):
     line = [*options(model, "de", "en"), "--tokenizer", "moses"]
-    with pytest.raises(UserError, match="--tokenizer: leave it out, the tokenizers of .*manifest.json"):
+    with pytest.raises(UserError, match="--tokenizer: leave it out, those of .*manifest.json"):
         run_generate([tokenized, *line])
     assert run_generate([data_bin, *line]).lines("D")
 

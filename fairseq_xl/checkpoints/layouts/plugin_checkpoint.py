@@ -49,13 +49,9 @@ class Own:
 def read_own(
     path: str, data: Path, heads: Mapping[str, str], language_module: str | None = None, language: str | None = None
 ) -> Own:
-    """Reads a checkpoint of this package.
+    """Reads a checkpoint of this package, with the dict.txt of the folder `data`; `heads` is {task type: `head_class`}.
 
-    Args:
-        data: folder with its dict.txt, or with the dict.txt of `language_module`.
-        heads: {task type: `head_class`}
-        language_module: file of a language module, of `language`, that replaces the checkpoint's (MonoTrans).
-
+    The file `language_module` replaces its language module by that of `language`, whose dict.txt `data` has then.
     Raises `UserError` for a checkpoint of another program or dictionary, and a module of another model.
     """
     dictionary = XLDictionary.load(data / "dict.txt")

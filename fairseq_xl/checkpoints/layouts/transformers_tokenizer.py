@@ -35,14 +35,12 @@ def write_tokenizer(
     language: str | None = None,
     segments: bool = False,
 ) -> None:
-    """Writes tokenizer.json and tokenizer_config.json into a transformers folder.
+    """Writes tokenizer.json and tokenizer_config.json into a transformers folder, or XLM's vocab.json and merges.txt.
 
     A text becomes ``<s> x </s>``, a pair ``<s> x </s> </s> y </s>``; the framing `xlm` has ``</s>`` in place of
     ``<s>``. The decoder input of an encoder and decoder begins with the id of ``[xx]``, which the folder's
-    generation_config.json names.
-
-    With XLM's vocabulary the files are vocab.json, merges.txt and tokenizer_config.json. A warning names the tokenizers
-    in front of the sub-words (Moses and the like), which transformers does not apply.
+    generation_config.json names. A warning names the tokenizers in front of the sub-words (Moses and the like), which
+    transformers does not apply.
 
     Args:
         data: data folder with the text's sub-words.

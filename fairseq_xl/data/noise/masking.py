@@ -8,18 +8,11 @@ from fairseq_xl.data.noise.randomness import ACTION, POSITION, ROUNDING, WORD, u
 def choose_positions(
     allowed: np.ndarray, keys: np.ndarray, share: float, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Samples a share of the allowed positions of each row without replacement (Lample & Conneau 2019, section 3.3).
+    """Samples a share of the `allowed` positions (B, T) of each row without replacement: (B, T) bool.
 
-    Of n allowed positions, share·n are chosen, rounded at random so that the expectation is exact. With weights, each
-    next position is chosen with probability proportional to its weight (Efraimidis & Spirakis 2006).
-
-    Args:
-        allowed: (B, T) bool.
-        keys: (B,) uint64 keys of the examples.
-        share: fraction of the allowed positions.
-        weights: (B, T) positive weights, or None for equal ones.
-
-    Returns: (B, T) bool.
+    Of n allowed positions, share·n are chosen, rounded at random so that the expectation is exact (Lample & Conneau
+    2019, section 3.3). With `weights` (B, T), each next position is chosen with probability proportional to its weight
+    (Efraimidis & Spirakis 2006). `keys` are those of the examples, (B,) uint64.
     """
     batch, time = allowed.shape
     budgets = np.floor(share * allowed.sum(1) + uniforms(keys, 1, ROUNDING)[:, 0])
@@ -39,11 +32,7 @@ def choose_spans(allowed: np.ndarray, keys: np.ndarray, block_size: int, length:
     them. If the last block of a row has only n < `block_size` positions, its span has length·n/block_size of them,
     rounded at random so that the expected share of selected positions is exactly length/block_size.
 
-    Args:
-        allowed: (B, T) bool.
-        keys: (B,) uint64 keys of the examples.
-
-    Returns: (B, T) bool.
+    From `allowed` (B, T) bool and the keys of the examples (B,) uint64 -> (B, T) bool.
     """
     blocks = -(-allowed.shape[1] // block_size)
     sizes = (allowed.sum(1, keepdims=True) - block_size * np.arange(blocks)).clip(0, block_size)  # (B, blocks)
@@ -63,16 +52,10 @@ def corrupt(
     mask_share: float = 0.8,
     random_share: float = 0.1,
 ) -> np.ndarray:
-    """Replaces selected tokens by `<mask>` (80 %) or a random piece (10 %), as BERT does; 10 % stay.
+    """Replaces `selected` tokens (B, T) by `<mask>` (80 %) or a random piece (10 %), as BERT does; 10 % stay.
 
-    Args:
-        tokens: (B, T) integers, unchanged.
-        selected: (B, T) bool.
-        keys: (B,) uint64 keys of the examples.
-        mask_index: index of `<mask>`.
-        pieces: (P,) ids that random pieces are sampled from.
-
-    Returns: a new array (B, T).
+    `keys` are those of the examples, (B,) uint64; random pieces are sampled from the ids `pieces` (P,). Returns a new
+    array.
     """
     action = uniforms(keys, tokens.shape[1], ACTION)
     word = pieces[(uniforms(keys, tokens.shape[1], WORD) * len(pieces)).astype(np.int64)]

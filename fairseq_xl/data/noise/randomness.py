@@ -28,14 +28,9 @@ def mix(z: np.ndarray) -> np.ndarray:
 
 
 def uniforms(keys: np.ndarray, count: int, purpose: int) -> np.ndarray:
-    """Uniform numbers in [0, 1).
+    """Uniform numbers in [0, 1), (B, count) float64, by the keys of examples (B,) uint64.
 
-    Args:
-        keys: (B,) uint64, one key for each example.
-        count: number of random numbers for each example.
-        purpose: one of the constants above, or another small integer from 11 on; purposes give independent numbers.
-
-    Returns: (B, count) float64.
+    `purpose` is one of the constants above, or another small integer from 11 on; purposes give independent numbers.
     """
     with np.errstate(over="ignore"):
         base = mix(mix(keys + _GAMMA) + np.uint64(purpose + 1) * _GAMMA)

@@ -1,9 +1,11 @@
 """Cross-lingual pre-training, fine-tuning and generation as a fairseq plugin: ``--user-dir fairseq_xl``.
 
-``import fairseq_xl`` imports neither torch nor fairseq. ``--user-dir``, `register` and `load` register the package's
-tasks, models, criterions, objectives and optimizers with fairseq.
+``import fairseq_xl`` imports neither torch nor fairseq. ``--user-dir``, `register`, `load` and `train` register the
+package's tasks, models, criterions, objectives and optimizers with fairseq.
 """
 
+import importlib
+import logging
 import sys
 from typing import Any
 
@@ -22,9 +24,13 @@ def register() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`load`, of `fairseq_xl.inference.hub`, which imports torch and fairseq."""
-    if name != "load":
+    """`load` and `train`, whose modules import torch and fairseq."""
+    modules = {"load": "fairseq_xl.inference.hub", "train": "fairseq_xl.engine.in_process"}
+    if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fairseq_xl.inference.hub import load
-
-    return load
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    function = getattr(importlib.import_module(modules[name]), name)
+    root.setLevel(level)
+    root.handlers[:] = handlers  # modules of fairseq's tasks configure logging for the whole process
+    return function

@@ -12,15 +12,27 @@ from typing import Any, NoReturn
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
+from omegaconf import DictConfig, OmegaConf
 
 from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, PRECISIONS, check_arch, is_ours
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
 from fairseq_xl.io import bounds
+from fairseq_xl.io.changed_settings import options_of
+from fairseq_xl.io.checkpoints import check_checkpoint, load_plain
 from fairseq_xl.io.flags import file_of
 from fairseq_xl.io.options import check_literals, literal, option_name
 from fairseq_xl.optimizers.float32_state import parse_betas
 
 TASKS = "xl_"  # prefix of the names of this package's tasks
+
+
+def check_configuration(cfg: DictConfig) -> None:
+    """Raises `UserError` for options that fairseq would run as Python, and for a model that does not fit the task."""
+    plain: Any = OmegaConf.to_container(cfg, enum_to_str=True)
+    check_literals(plain)
+    check_arch(*(options_of(cfg, section).get("_name") for section in ("model", "task")))
+    if seed := OmegaConf.select(cfg, "ema.ema_seed_model"):
+        check_checkpoint(load_plain(seed), seed)  # fairseq reads it as torch does
 
 
 def check_arguments(args: dict[str, Any]) -> None:

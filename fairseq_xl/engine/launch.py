@@ -86,9 +86,10 @@ def _unreachable(error: RuntimeError) -> UserError:
 
 
 def _main(cfg: DictConfig) -> bool:
+    """Trains; returns whether a signal ended the training, whose last checkpoint is saved."""
     from fairseq_xl.engine.main import main  # evaluations need none of it
 
-    return main(cfg)
+    return main(cfg).stopping.requested
 
 
 def _run_rank(cfg: DictConfig, device: int) -> bool:

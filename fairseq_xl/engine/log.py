@@ -55,6 +55,28 @@ def written_to(path: str | None) -> Iterator[None]:
             handler.close()
 
 
+@contextlib.contextmanager
+def caller_logging() -> Iterator[None]:
+    """Context in which log files get records of level INFO, and the caller's handlers what they get outside of it.
+
+    Without a handler, the console shows what fairseq-train shows. Afterwards all handlers are what they were.
+    """
+    root, console = logging.getLogger(), logging.StreamHandler(sys.stdout)
+    level, attributes = root.level, {handler: dict(vars(handler)) for handler in root.handlers}
+    for handler in attributes:
+        handler.setLevel(max(handler.level, level))
+    if not attributes:
+        root.addHandler(console)
+    root.setLevel(min(level, logging.INFO))
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(console)
+        for handler, values in attributes.items():
+            vars(handler).update(values)
+
+
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Warns that the file cannot be written, once; logging would show a traceback for each record."""

@@ -27,11 +27,10 @@ from fairseq_xl.io.signals import stops_handled_by
 logger = logging.getLogger("fairseq_cli.train")  # its name in logs, which programs read
 
 
-def main(cfg: DictConfig) -> bool:
-    """Trains a model by a configuration, or continues from the last checkpoint of --save-dir.
+def main(cfg: DictConfig) -> "Run":
+    """Trains a model by a configuration, or continues from the last checkpoint of --save-dir; returns the ended run.
 
-    Returns whether a signal ended the training, whose last checkpoint is saved. Raises `UserError` for wrong options
-    and input, and for a training that diverges.
+    Raises `UserError` for wrong options and input, and for a training that diverges.
     """
     utils.import_user_module(cfg.common)
     add_defaults(cfg)
@@ -46,7 +45,8 @@ def main(cfg: DictConfig) -> bool:
             run = Run(cfg)
             has_file = cfg.common.log_file or cfg.checkpoint.no_save
             with written_to(None if has_file else os.path.join(cfg.checkpoint.save_dir, "train.log")):
-                return run.train()
+                run.train()
+    return run
 
 
 class Run:
@@ -77,8 +77,8 @@ class Run:
         self.selection, self.stopping = Selection(cfg.checkpoint), Stopping()
         self.epochs = resume.restore(self.trainer, self.selection)
 
-    def train(self) -> bool:
-        """Trains until a limit, such as --max-epoch or --patience, or a signal; returns whether a signal ended it."""
+    def train(self) -> None:
+        """Trains until a limit, such as --max-epoch or --patience, or a signal."""
         self.log = Log(self.trainer, self.epochs.next_epoch_idx)
         for subset in self.subsets:  # wrong data ends the run before it trains
             for _ in self.trainer.get_valid_iterator(subset).next_epoch_itr():
@@ -90,7 +90,6 @@ class Run:
             if self.stopping.requested:
                 logger.info("stopped: the same command resumes after update %d", self.trainer.get_num_updates())
             logger.info("done training in %.1f seconds", self.trainer.wall())
-        return self.stopping.requested
 
     def _train_epochs(self) -> None:
         cfg, trainer = self.cfg, self.trainer

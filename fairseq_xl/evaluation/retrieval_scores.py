@@ -20,8 +20,12 @@ NEIGHBORS = 4  # of the margin (Artetxe & Schwenk 2019)
 
 def cosine(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Cosines (N, M) of rows (N, C) and (M, C); 0 for a row of zeros."""
-    source, target = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (source, target))
-    return source @ target.T
+    return unit_length(source) @ unit_length(target).T
+
+
+def unit_length(rows: np.ndarray) -> np.ndarray:
+    """Rows (N, C) -> rows of length 1; a row of zeros is unchanged."""
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
 def margin(similarity: np.ndarray, neighbors: int = NEIGHBORS) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.framing import pad_rows
@@ -84,15 +85,20 @@ class Embedder:
 
     @torch.no_grad()
     def hidden_states(
-        self, rows: Sequence[Numbers], language: str, batch_tokens: int = BATCH_TOKENS, causal: bool = False
+        self,
+        rows: Sequence[Numbers],
+        language: str,
+        batch_tokens: int = BATCH_TOKENS,
+        causal: bool = False,
+        batch_size: int | None = None,
     ) -> Iterator[tuple[list[int], Any, Tensor]]:
         """Yields the indices, hidden states and padding (B, T) of batches of framed texts of similar length.
 
         The hidden states are a list of (B, T, C): the embeddings, then the output of each layer. If `causal`, a
-        position attends to itself and earlier ones only.
+        position attends to itself and earlier ones only. A batch has at most `batch_size` texts, unless that is None.
         """
         dictionary = self.task.dictionary
-        for batch in batches([len(row) for row in rows], batch_tokens):
+        for batch in batches([len(row) for row in rows], batch_tokens, batch_size):
             padded = pad_rows([rows[index] for index in batch], dictionary.pad())
             tokens = torch.from_numpy(padded).to(self.device)
             padding = tokens.eq(dictionary.pad())
@@ -109,7 +115,13 @@ class Embedder:
             yield batch, states, padding
 
     def __call__(
-        self, sentences: Sequence[str], language: str, choices: Iterable[Choice], batch_tokens: int = BATCH_TOKENS
+        self,
+        sentences: Sequence[str],
+        language: str,
+        choices: Iterable[Choice],
+        batch_tokens: int = BATCH_TOKENS,
+        batch_size: int | None = None,
+        progress: bool = False,
     ) -> dict[Choice, np.ndarray]:
         """n sentences of one language -> {(layer, pooling): (n, C) float32} for each of `choices`.
 
@@ -119,10 +131,12 @@ class Embedder:
         filled = np.flatnonzero([not is_blank(sentence) for sentence in sentences])
         rows = self.rows([sentences[index] for index in filled.tolist()], language)
         embeddings = {choice: np.zeros((len(sentences), self.channels), np.float32) for choice in choices}
-        for batch, states, padding in self.hidden_states(rows, language, batch_tokens):
-            for layer, pooling in choices:
-                pooled = pool(states[layer].float(), padding, pooling)
-                embeddings[layer, pooling][filled[batch]] = pooled.cpu().numpy()
+        with tqdm(total=len(rows), unit=" sentences", disable=not progress) as progress_bar:
+            for batch, states, padding in self.hidden_states(rows, language, batch_tokens, batch_size=batch_size):
+                for layer, pooling in choices:
+                    pooled = pool(states[layer].float(), padding, pooling)
+                    embeddings[layer, pooling][filled[batch]] = pooled.cpu().numpy()
+                progress_bar.update(len(batch))
         return embeddings
 
 
@@ -189,11 +203,13 @@ def _language_modules(arguments: Iterable[str], languages: Collection[str]) -> d
     return modules
 
 
-def batches(lengths: Sequence[int] | Numbers, most_tokens: int) -> Iterator[list[int]]:
+def batches(
+    lengths: Sequence[int] | Numbers, most_tokens: int, most_sentences: int | None = None
+) -> Iterator[list[int]]:
     """Indices of sentences of similar length, in lists of at most `most_tokens` tokens with padding, or of one."""
     batch = []
     for index in np.argsort(lengths, kind="stable").tolist():
-        if batch and lengths[index] * (len(batch) + 1) > most_tokens:
+        if batch and (lengths[index] * (len(batch) + 1) > most_tokens or len(batch) == most_sentences):
             yield batch
             batch = []
         batch.append(index)

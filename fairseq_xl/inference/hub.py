@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.evaluation.retrieval_scores import unit_length
 from fairseq_xl.inference import scoring
 from fairseq_xl.inference.decoding_options import check_options, check_value
 from fairseq_xl.inference.embedder import Embedder
@@ -20,6 +22,8 @@ from fairseq_xl.io.text import is_blank
 from fairseq_xl.tasks.training import TrainingTask
 
 INPUT = "the text"  # in messages
+#: options of models that say how large one is
+SIZES = ("layers", "encoder_layers", "decoder_layers", "embed_dim", "ffn_dim", "heads")
 
 
 def load(checkpoint: str | Path, data: str | Path | None = None, **options: Any) -> "HubInterface":
@@ -33,7 +37,7 @@ def load(checkpoint: str | Path, data: str | Path | None = None, **options: Any)
 
     Raises `UserError` for a checkpoint that cannot be loaded, and for options that its task and its model lack.
     """
-    return HubInterface(*load_model(checkpoint, data, **options))
+    return HubInterface(*load_model(checkpoint, data, **options), found_in(checkpoint)[0])
 
 
 class HubInterface:
@@ -42,13 +46,26 @@ class HubInterface:
     Methods compute on the model's device and raise `UserError` if the model cannot do what they do.
     """
 
-    def __init__(self, model: Any, task: Any):
-        self.model, self.task = model, task
+    def __init__(self, model: Any, task: Any, checkpoint: Path):
+        self.model, self.task, self.checkpoint = model, task, checkpoint
         self._predictors: dict[Any, Any] = {}
 
     def __iter__(self) -> Iterator[Any]:
         """The model and the task."""
         return iter((self.model, self.task))
+
+    def __repr__(self) -> str:
+        """Architecture, sizes and parameters of the model; task with objectives or directions; languages; file."""
+        architecture, options = type(self.model), getattr(self.model, "cfg", {})
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        sizes = [f"{parameters:,} parameters", *(f"{name} {options[name]}" for name in SIZES if name in options)]
+        names = self.task.identity().get("lang_pairs") or sorted(self.task.objectives)
+        return (
+            f"{architecture.__name__} ({architecture.__mro__[1].__name__}): {', '.join(sizes)}\n"
+            f"task: {self.task.cfg._name} ({', '.join(names)})\n"
+            f"languages: {', '.join(self.task.dictionary.languages)}\n"
+            f"checkpoint: {self.checkpoint}"
+        )
 
     def to(self, *where: Any) -> "HubInterface":
         """Moves the model as `torch.nn.Module.to` does; returns the interface. `UserError` for a missing device."""
@@ -65,15 +82,37 @@ class HubInterface:
         return Embedder.from_model(self.model, self.task)
 
     def encode(
-        self, sentences: Sequence[str], lang: str, layer: int | None = None, pooling: str = "mean"
+        self,
+        sentences: Sequence[str],
+        lang: str,
+        layer: int | None = None,
+        pooling: str = "mean",
+        *,
+        batch_size: int | None = None,
+        device: Any = None,
+        normalize: bool = False,
+        progress: bool = False,
     ) -> np.ndarray:
         """n sentences of a language -> sentence embeddings (n, C) float32; a blank sentence has a row of zeros.
 
-        Pooled are the hidden states of a `layer`, 0: the embeddings, None: the last layer, by ``mean`` over the tokens
-        or the ``first`` token. Raises `UserError` for an unknown language, layer or pooling.
+        Args:
+            layer: layer whose hidden states are pooled, 0: the embeddings, None: the last layer.
+            pooling: ``mean`` over the tokens, or ``first``, the first token.
+            batch_size: most sentences in a batch, which has at most `BATCH_TOKENS` tokens; None: any number.
+            device: where the model is moved to; None: where it is.
+            normalize: whether embeddings have length 1, so that their products are cosines.
+            progress: whether to show a progress bar.
+
+        Raises `UserError` for an unknown language, layer or pooling, and for a wrong batch size or device.
         """
+        if batch_size is not None:
+            check_value("batch_size", batch_size, int, "1 or more")
         choice = self.embedder.choice(layer, pooling)
-        return self.embedder(_texts(sentences), lang, [choice])[choice]
+        if device is not None:
+            self.to(device)
+        texts = _texts(sentences)
+        rows = self.embedder(texts, lang, [choice], batch_size=batch_size, progress=progress)[choice]
+        return unit_length(rows) if normalize else rows
 
     def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[scoring.Filled]:
         """The most probable pieces for the only ``<mask>`` of a sentence: (probability, piece, whole sentence) each.

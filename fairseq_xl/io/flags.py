@@ -6,7 +6,7 @@ another, as ``--bf16`` does ``fp16: true``. ``--objective-options`` are merged s
 ``mlm.batch_sentences=null`` removes one. References (``${name}``) are refused.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,16 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     return [*remaining[:first], *overridden(files, remaining[first:])]
 
 
-def flags(paths: Sequence[str | Path]) -> list[str]:
-    """Merges YAML files into a list of command-line arguments; later files override. Raises `UserError`."""
+def flags(paths: Sequence[str | Path], keywords: Mapping[str, Any] | None = None) -> list[str]:
+    """Merges YAML files into a list of command-line arguments; later files override. Raises `UserError`.
+
+    `keywords` are flags with underscores, which override the files.
+    """
     merged: dict[str, Any] = {}
     settings: list[str] = []
-    for path, values in zip(paths, map(read, paths)):
+    sources: list[tuple[str | Path, dict[str, Any]]] = [(path, read(path)) for path in paths]
+    last = {name.replace("_", "-"): value for name, value in (keywords or {}).items()}
+    for path, values in [*sources, ("keyword arguments", checked(last, "keyword arguments"))]:
         if OBJECTIVE_OPTIONS[2:] in values:
             text = values[OBJECTIVE_OPTIONS[2:]]
             settings = [] if text is None else [*settings, str(text)]
@@ -118,7 +123,12 @@ def read(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         description = "an empty file" if content is None else quoted(content)
         raise UserError(f"{path}: expected lines 'flag: value', found {description}")
-    for flag, value in content.items():
+    return checked(content, path)
+
+
+def checked(values: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """Returns flags and values, which `path` has; raises `UserError` for a value that is none of a flag."""
+    for flag, value in values.items():
         if isinstance(value, (list, dict)):
             instead = ""
             if isinstance(value, list) and not any(isinstance(item, (list, dict)) for item in value):
@@ -127,4 +137,4 @@ def read(path: str | Path) -> dict[str, Any]:
             raise UserError(f"{path}: {flag}: a flag has one value, found {quoted(value)}{instead}")
         if "${" in str(value) or value == "???":
             raise UserError(f"{path}: {flag}: expected a value, found the reference {quoted(value)}")
-    return content
+    return values

@@ -35,8 +35,9 @@ def ending_by_exception() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stops_handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Context in which SIGTERM and SIGINT call a function."""
-    previous = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Context in which SIGTERM and SIGINT call a function; outside the main thread nothing changes."""
+    signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    previous = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:

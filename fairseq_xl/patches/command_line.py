@@ -10,18 +10,16 @@ import torch
 from fairseq import options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from fairseq_xl.engine import launch
-from fairseq_xl.engine.arguments import TASKS, check_arguments, refuse_arguments
+from fairseq_xl.engine.arguments import TASKS, check_arguments, check_configuration, refuse_arguments
 from fairseq_xl.engine.log import shorten_console
-from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, MISSING_LR, check_arch
+from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, MISSING_LR
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
-from fairseq_xl.io.changed_settings import options_of
-from fairseq_xl.io.checkpoints import check_checkpoint, load_plain
 from fairseq_xl.io.flags import config_files, expanded
-from fairseq_xl.io.options import check_literals, literal_type
+from fairseq_xl.io.options import literal_type
 from fairseq_xl.io.signals import end_by_exception
 
 _call_main = distributed_utils.call_main
@@ -33,16 +31,9 @@ def call_main(cfg: DictConfig, main: Callable[..., Any], **kwargs: Any) -> Any:
     """Runs a command, in place of fairseq's function, through which all of its commands go.
 
     A training of a task of this package runs `fairseq_xl.engine.main.main` in place of fairseq's; an evaluation of one
-    without CUDA runs in one process; everything else is fairseq's.
-
-    Raises `UserError` for text in options and for a file of --ema-seed-model that fairseq would run as Python, and for
-    an architecture that does not fit the task.
+    without CUDA runs in one process; everything else is fairseq's. Raises `UserError` as `check_configuration`.
     """
-    plain: Any = OmegaConf.to_container(cfg, enum_to_str=True)
-    check_literals(plain)
-    check_arch(*(options_of(cfg, section).get("_name") for section in ("model", "task")))
-    if seed := OmegaConf.select(cfg, "ema.ema_seed_model"):
-        check_checkpoint(load_plain(seed), seed)  # fairseq reads it as torch does
+    check_configuration(cfg)
     if str(cfg.task._name).startswith(TASKS):
         shorten_console()
         if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train

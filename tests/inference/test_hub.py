@@ -1,7 +1,10 @@
 """fairseq_xl.load and the methods of what it returns: values of direct passes through the model."""
 
 import math
+import re
 import shutil
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,6 +132,48 @@ def test_encode(loaded):
         np.testing.assert_allclose(found[number], hidden.mean(0), atol=2e-6)
         np.testing.assert_allclose(first[number], hidden[0], atol=2e-6)
     assert np.abs(embeddings - found[:3]).max() > 0.1
+
+
+def test_batches_device_and_length_of_embeddings(loaded, capsys):
+    hub, texts = loaded["mlm"], [*TEXT, ""]
+    rows = hub.encode(texts, "de")
+    assert not capsys.readouterr().err
+    np.testing.assert_allclose(hub.encode(texts, "de", batch_size=1, device="cpu", progress=True), rows, atol=1e-6)
+    assert "3/3" in capsys.readouterr().err
+    normalized = hub.encode(texts, "de", normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(normalized, axis=1), [1, 1, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(normalized * np.linalg.norm(rows, axis=1, keepdims=True), rows, atol=1e-6)
+    for wrong, message in (
+        ({"batch_size": 0}, "batch_size 0: 1 or more"),
+        ({"device": "cuda:99"}, "to\\('cuda:99'\\)"),
+    ):
+        with pytest.raises(UserError, match=message):
+            hub.encode(texts, "de", **wrong)
+
+
+def test_a_model_says_what_it_is(checkpoints, loaded):
+    parameters = f"{sum(parameter.numel() for parameter in loaded['mlm'].model.parameters()):,}"
+    assert repr(loaded["mlm"]).splitlines() == [
+        f"xl_xlm_tiny (XLEncoderModel): {parameters} parameters, layers 1, embed_dim 16, ffn_dim 32, heads 2",
+        "task: xl_pretraining (mlm, tlm)",
+        "languages: en, de, fr",
+        f"checkpoint: {checkpoints['mlm']}",
+    ]
+    assert ", encoder_layers 1, decoder_layers 1, embed_dim 16" in repr(loaded["translation"])
+    assert "\ntask: xl_translation (en-de, de-en)\n" in repr(loaded["translation"])
+    assert all(len(repr(hub).splitlines()) == 4 for hub in loaded.values())
+
+
+def test_the_python_of_the_first_page(checkpoints, tmp_path, monkeypatch):
+    page = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"^    import fairseq_xl\n(?:(?:    .*)?\n)+", page, re.MULTILINE)[0]
+    for name, kind in (("pretrain", "mlm"), ("pretrained", "translation")):
+        (tmp_path / "runs/quickstart" / name).mkdir(parents=True)
+        shutil.copy(checkpoints[kind], tmp_path / "runs/quickstart" / name / "checkpoint_best.pt")
+    monkeypatch.chdir(tmp_path)
+    values = {}
+    exec(textwrap.dedent(block), values)
+    assert values["embeddings"].shape == (2, 16) and len(values["words"]) == 5 and len(values["translations"]) == 1
 
 
 def test_options_that_a_model_lacks(data_bin, checkpoints):

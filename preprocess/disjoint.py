@@ -1,7 +1,7 @@
-"""Joins data folders of languages that share no piece: ``python -m preprocess.disjoint OUTPUT DATA DATA ...``.
+"""Joins data folders of languages that share no piece: ``fairseq-xl data disjoint OUTPUT DATA DATA ...``.
 
-Each DATA is a data folder of monolingual text in one language, by `python -m preprocess`, and keeps its sub-words. Its
-pieces are `PIECE@LANGUAGE` in the joint dictionary, so that languages share only the special symbols:
+Each DATA is a data folder of monolingual text in one language, by `fairseq-xl data prepare`, and keeps its sub-words.
+Its pieces are `PIECE@LANGUAGE` in the joint dictionary, so that languages share only the special symbols:
 
     OUTPUT/dict.txt                             pieces of the first language, of the second, ..., <mask>, all [xx]
     OUTPUT/manifest.json                        a manifest with the languages under "disjoint"
@@ -46,7 +46,7 @@ def language_of(folder: Path) -> str:
     manifest = read_manifest(folder)
     languages = manifest.get("config", {}).get("languages")
     if not languages or "disjoint" in manifest:
-        raise UserError(f"{folder} is not a complete data folder of `python -m preprocess`")
+        raise UserError(f"{folder} is not a complete data folder of `fairseq-xl data prepare`")
     foreign = [name for name in manifest["datasets"] if name.split("/")[0] not in languages]
     if len(languages) > 1 or foreign:
         raise UserError(
@@ -126,7 +126,7 @@ def join(output: Path, folders: list[Path]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status, 1 after an error, which is one message on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m preprocess.disjoint", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="fairseq-xl data disjoint", description=__doc__.split("\n")[0])
     parser.add_argument("output", type=Path, help="folder to write")
     parser.add_argument("data", type=Path, nargs="+", help="folders of one language each")
     options = parser.parse_args(arguments)
@@ -140,7 +140,3 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error.filename or options.output}: {error.strerror or error}\n")
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import os
 import shutil
 import time
 from collections import Counter
@@ -41,6 +42,7 @@ def prepare(
     spm_model: File | None = None,
     dictionary: File | None = None,
     check_only: bool = False,
+    encode_only: bool = False,
 ) -> None:
     """Makes a data folder, or its shards, from a description.
     Args:
@@ -49,6 +51,7 @@ def prepare(
         jobs: number of parallel processes.
         spm_model, dictionary: files of an existing vocabulary; both or neither.
         check_only: check the input and write no data.
+        encode_only: write the sub-words of the text and dict.txt, for fairseq-preprocess.
 
     Raises UserError for errors that the user can correct.
     """
@@ -72,7 +75,7 @@ def prepare(
             if any(map(config.rules_of, config.folders)):
                 config, reports, cleaned = clean.clean(config, reports, stages, jobs)
                 shards.raise_problems(config, reports)
-            _Preparation(config, reports, stages, jobs, cleaned).run(spm_model, dictionary)
+            _Preparation(config, reports, stages, jobs, cleaned).run(spm_model, dictionary, encode_only)
 
 
 def _vocabulary_problems(
@@ -104,10 +107,10 @@ def _vocabulary_problems(
 class _Preparation(Run):
     """Runs the stages."""
 
-    def run(self, spm_model: File | None, dictionary: File | None) -> None:
+    def run(self, spm_model: File | None, dictionary: File | None, encode_only: bool) -> None:
         self.refuse_another_folder()
         self.warn_of_overlap()
-        if not self.stages.complete():
+        if not self.stages.complete() and not encode_only:
             begin_to_import()
         existing = [Path(spm_model)] if spm_model else []
         if self.config.vocabulary.existing:
@@ -124,6 +127,9 @@ class _Preparation(Run):
         encodings = self.encode_all()
         self.warn_of_lost_characters(encodings, learned=not existing)
         dictionary_entry = self.write_dictionary(symbols, encodings)
+        if encode_only:
+            self.link_encoded_texts()
+            return
         for shard, written in self.binarize_all(encodings, dictionary_entry["sha256"]):
             if shard:
                 manifests.write_shard(self, shard, sampling, dictionary_entry, encodings, written)
@@ -228,6 +234,17 @@ class _Preparation(Run):
                     line_count += sum(counted["lines"] for counted in encodings[name]["files"])
                     bar.update(line_count - bar.n)
         return encodings
+
+    def link_encoded_texts(self) -> None:
+        """Links the encoded texts as SPLIT.XX and SPLIT.XX-YY.XX in the data folder, and in each of its shards."""
+        for folder, split, side in self.config.sides():
+            pair = f".{folder.name}" if "-" in folder.name else ""
+            for name, _, _ in self.encoded_texts(folder, split, side):
+                shard = name.removesuffix(encoded_name(folder, split.name, side.language))
+                text = self.data_bin / shard / f"{split.name}{pair}.{side.language}"
+                text.parent.mkdir(exist_ok=True)
+                text.unlink(missing_ok=True)
+                os.link(self.encoded / name, text)
 
     def part_identity(self, side: Side, part: shards.Section) -> str | list:
         """Returns the hash of a file, and the bounds of a section that is not all of it."""

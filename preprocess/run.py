@@ -1,4 +1,4 @@
-"""One run of `python -m preprocess`: its description, folders and texts."""
+"""One run of `fairseq-xl data prepare`: its description, folders and texts."""
 
 from collections.abc import Iterator
 

@@ -90,7 +90,7 @@ class Progress:
             self.position = file.tell() - len(rest)
         terminal = sys.stderr.isatty()
         for line in (line.decode("utf-8", "replace") for line in lines):
-            warned = line.startswith("warning: ")  # of `python -m preprocess`
+            warned = line.startswith("warning: ")  # of `fairseq-xl data prepare`
             message = line if warned else line.rpartition(" | INFO | ")[2].partition(" | ")[2]
             stays = warned or message.startswith("validation on ")
             if stays or (terminal and message.startswith("update ")):

@@ -2,8 +2,8 @@
 
     python -m recipes.concatenated FOLDER DESCRIPTION.yaml --langs en,de --vocabulary N
 
-The language is called mul. `fairseq-xl skipgram DATA mul` trains embeddings of the concatenation, a baseline of Lample
-& Conneau (2019, section 4.5).
+The language is called mul. `fairseq-xl embeddings skipgram DATA mul` trains embeddings of the concatenation, a
+baseline of Lample & Conneau (2019, section 4.5).
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Prepares a corpus folder for an experiment, and writes its description for ``python -m preprocess``.
+"""Prepares a corpus folder for an experiment, and writes its description for ``fairseq-xl data prepare``.
 
     python -m recipes.corpus FOLDER [DESCRIPTION.yaml --langs en,de --vocabulary N [--monolingual] [--normalization X]]
     python -m recipes.corpus FOLDER en=EN.yaml de=DE.yaml --langs en,de ...        # a description of each alone
@@ -51,7 +51,7 @@ def make(folder: Path, languages: list[str], pairs: str = "") -> None:
 def _make(folder: Path, languages: list[str], pairs: str) -> None:
     lohelp, sample = MADE
     if folder == lohelp and (not folder.exists() or (folder / ".stages").is_dir()):
-        from preprocess.readers.libreoffice_help.__main__ import main as read_help
+        from preprocess.readers.libreoffice_help.read_libreoffice_help import main as read_help
 
         codes = {path.name.split(".")[1] for path in folder.glob(".stages/pages.*.json")} | set(languages)
         names = [path.name.split(".")[1] for path in sorted(folder.glob("bitext/test.*-*.*"))] + pairs.split(",")
@@ -64,7 +64,7 @@ def _make(folder: Path, languages: list[str], pairs: str) -> None:
         if status := read_help([str(folder), *flags]):
             sys.exit(status)
     elif folder == sample:
-        from preprocess.sample.__main__ import main as write_sample
+        from preprocess.commands.sample import main as write_sample
         from preprocess.stages import Stages
 
         Stages(folder, "corpus").run(

@@ -27,7 +27,7 @@ def ranking(path: Path) -> np.ndarray:
 
 
 def retrieval(path: Path) -> np.ndarray:
-    """An output of `fairseq-xl retrieve --found-to` -> (n,) percent of right directions: 0, 50 or 100."""
+    """An output of `fairseq-xl search pairs --found-to` -> (n,) percent of right directions: 0, 50 or 100."""
     rows = [line.split("\t") for line in read_lines(path)]
     if not rows or any(len(row) != 3 for row in rows):
         raise UserError(f"{path}: expected line TAB number of the target found TAB number of the source found")

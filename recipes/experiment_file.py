@@ -22,7 +22,8 @@ KEYS = {"about", "base", "output", "values", "steps", "include", "claims", "repo
 INCLUDE_KEYS = {"file", "for", "folder", "values"}
 STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "needs", "only if needed", "renew"}
 CODE = (".sh", ".py")  # scripts are no inputs: a changed comment must not make a run refuse a finished step
-DESCRIBED = {"preprocess", "recipes.test_set"}  # modules whose first argument is a corpus description
+#: commands whose next word is a corpus description
+DESCRIBED = (["fairseq-xl", "data", "prepare"], ["python", "-m", "recipes.test_set"])
 
 
 @dataclass(eq=False)
@@ -70,9 +71,7 @@ class Step:
 
     def described_texts(self) -> list[str]:
         """Lists the text files of the corpus descriptions that the commands read."""
-        descriptions = [
-            command[3] for command in self.commands if command[:2] == ["python", "-m"] and DESCRIBED & {*command}
-        ]
+        descriptions = [command[3] for command in self.commands if command[:3] in DESCRIBED]
         configs = [read_config(ROOT / path)[0] for path in descriptions if (ROOT / path).is_file()]
         return [str(config.root / name) for config in configs for name in config.files()]
 

@@ -3,7 +3,7 @@
     python -m recipes.low_resource FOLDER OUTPUT --langs es,fr,en --share 0.1 --vocabulary N
 
 Writes every tenth page of FOLDER/mono/train.es to OUTPUT/mono/train.es; empty lines separate pages. OUTPUT/corpus.yaml
-describes this text, all text of the other languages, and the validation text, for `python -m preprocess`.
+describes this text, all text of the other languages, and the validation text, for `fairseq-xl data prepare`.
 """
 
 import argparse

@@ -22,7 +22,7 @@ def prepare(name: str) -> Path:
     if not name:
         corpus.make(corpus.CORPORA / "sample", [])
         return SAMPLE
-    from preprocess.readers.libreoffice_help.__main__ import main as read_help
+    from preprocess.readers.libreoffice_help.read_libreoffice_help import main as read_help
 
     if status := read_help([str(corpus.CORPORA / NAMED), "--langs", "en,de,fr"]):
         raise SystemExit(status)

@@ -120,7 +120,7 @@ def write(path: Path, text: str) -> None:
 
 
 def write_corpus(folder: Path, languages: Iterable[str], pieces: int) -> None:
-    """Writes monolingual text, bitext of each language with English, and corpus.yaml for `python -m preprocess`."""
+    """Writes monolingual text, bitext of each language with English, and corpus.yaml for `fairseq-xl data prepare`."""
     content: dict[str, Any] = {"languages": list(languages), "vocabulary": {"size": pieces}}
     content |= {"monolingual": {}, "bitext": {}}
     for split, count in (("train", 400), ("valid", 30)):

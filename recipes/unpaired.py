@@ -5,8 +5,8 @@
 Odd pages of FOLDER/bitext/train.en-de become English text in OUTPUT, even pages German text. Empty lines separate
 pages. Pages of FOLDER/mono/train.* without a line of the parallel text follow. With --parallel 0.1 every tenth parallel
 page stays parallel and is left out of the monolingual text. Validation and test text stays parallel.
-OUTPUT/corpus.yaml describes the text for `python -m preprocess`. Pages have lines in common: OUTPUT/manifest.json has
-the number of lines of each monolingual text, and of those with a translation in the other text.
+OUTPUT/corpus.yaml describes the text for `fairseq-xl data prepare`. Pages have lines in common: OUTPUT/manifest.json
+has the number of lines of each monolingual text, and of those with a translation in the other text.
 """
 
 import argparse

@@ -16,13 +16,13 @@ from recipes.wmt_arguments import ROOT, Arguments, check, corpus_content, pair_o
 def complete_corpora(arguments: Arguments, commands: Commands) -> None:
     """Reads each pair that its corpus folder lacks, or whose Romanian text does not match --keep-diacritics."""
     if arguments.back and "ro" in arguments.monolingual and arguments.diacritics == "without":
-        commands.python("preprocess.readers.romanian", "--check", arguments.monolingual["ro"])
+        commands.python("fairseq_xl", "data", "romanian", "--check", arguments.monolingual["ro"])
     for pair in arguments.pairs:
         folder, needed = arguments.folder(pair), arguments.pairs if arguments.corpus else [pair]
         pairs, diacritics = corpus_content(folder)
         if pair not in pairs or (pair == "en-ro" and diacritics != arguments.diacritics):
             options = ["--remove-diacritics"] if "en-ro" in needed and arguments.diacritics == "without" else []
-            commands.python("preprocess.readers.wmt", folder, "--pairs", ",".join(needed), *options)
+            commands.python("fairseq_xl", "data", "read", "wmt", folder, "--pairs", ",".join(needed), *options)
         if pair == "en-ro":
             sys.stderr.write(f"wmt.sh: {folder} has Romanian text {arguments.diacritics} diacritics\n")
 
@@ -68,7 +68,7 @@ def encode(arguments: Arguments, commands: Commands) -> None:
     with replacing(config) as file:
         file.write(yaml.safe_dump(description(arguments), allow_unicode=True, sort_keys=False).encode())
     vocabulary = ["--spm-model", f"{arguments.data}/sentencepiece.model", "--dict", f"{arguments.data}/dict.txt"]
-    commands.python("preprocess", config, data, *vocabulary)
+    commands.python("fairseq_xl", "data", "prepare", config, data, *vocabulary)
     for direction in arguments.directions if arguments.back else []:
         (source, target), (model, *flags) = direction.split("-"), arguments.back
         commands.python("fairseq_xl", "back-translate", model, data, "-s", source, "-t", target, *flags)
@@ -112,7 +112,7 @@ def score_with_other_diacritics(arguments: Arguments, commands: Commands, folder
         )
         for path, plain in zip((hypotheses, reference), texts):
             with open(path, "rb") as stdin, replacing(plain) as stdout:
-                commands.python("preprocess.readers.romanian", "--remove-diacritics", stdin=stdin, stdout=stdout)
+                commands.python("fairseq_xl", "data", "romanian", "--remove-diacritics", stdin=stdin, stdout=stdout)
     if os.path.isfile(texts[1]):
         path = f"{folder}/bleu-{diacritics}-diacritics.json"
         with replacing(path) as stdout:

@@ -10,7 +10,7 @@
 # DIRECTIONS: one direction (en-de), or several directions for one model (ro-en,en-ro or en-de,de-en,en-fr,fr-en; with
 # --sampling-temperature 5 those with few pairs are drawn more often).
 # CHECKPOINT: "random" starts from random weights.
-# --corpus FOLDER: a corpus folder of preprocess.readers.wmt for all pairs (default: corpora/wmt-PAIR for each, Romanian
+# --corpus FOLDER: a corpus folder of fairseq-xl data read wmt for all pairs (default: corpora/wmt-PAIR for each, Romanian
 # without diacritics). The reader writes the folder, or completes it. A FOLDER that is complete and lacks a pair is
 # refused.
 # --keep-all-pairs: train on all pairs of en-fr. By default those with more than 250 words on a side, or with 1.5 times

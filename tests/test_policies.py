@@ -136,7 +136,7 @@ def test_importing_the_package_imports_nothing_heavy():
 import sys
 hook = sys.excepthook
 import fairseq_xl
-import preprocess.__main__, preprocess.disjoint
+import preprocess.commands.prepare, preprocess.disjoint
 from fairseq_xl.evaluation import bleu, classification_scores, generation_scores, retrieval_scores, training_curves
 assert not {"torch", "fairseq"} & sys.modules.keys() and sys.excepthook is hook
 """

@@ -67,7 +67,7 @@ def test_the_wheel_has_all_of_the_two_packages(wheel):
 @pytest.mark.slow
 def test_an_installed_wheel_prepares_text_and_trains(python, tmp_path):
     description = tiny_corpus.write_corpus(tmp_path / "corpus")
-    run(python, "-m", "preprocess", description, "data-bin", cwd=tmp_path)
+    run(python, "-m", "fairseq_xl", "data", "prepare", description, "data-bin", cwd=tmp_path)
     packages = Path(run(python, "-c", "import preprocess; print(preprocess.__path__[0])", cwd=tmp_path)).parent
     assert packages.is_relative_to(python.parents[1])
     line = pretraining("data-bin", "run", "--max-update", 1, "--updates-per-epoch", 1)

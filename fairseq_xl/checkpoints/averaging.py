@@ -1,6 +1,6 @@
 """Averages checkpoints: the mean often scores higher than the last one (Vaswani et al. 2017, section 6.1).
 
-The command is `fairseq-xl average`.
+The command is `fairseq-xl model average`.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Writes checkpoints of this package as folders of other programs; the command is `fairseq-xl convert`.
+"""Writes checkpoints of this package as folders of other programs; the command is `fairseq-xl model convert`.
 
 `has_form` and `obstacles` of each layout define the models of transformers that compute the same
 (recipes/interchange/README.md); others are refused with the reason.
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: Any, heads: Mapping[str, str]) -> None:
-    """Writes a checkpoint as a folder of the program `kind`, by the `options` of `fairseq-xl convert`.
+    """Writes a checkpoint as a folder of the program `kind`, by the `options` of `fairseq-xl model convert`.
 
     Raises `UserError` for a model without counterpart, and for a language or direction that it does not have.
     """

@@ -1,4 +1,4 @@
-"""Describes the content of a file or folder of a model, read as plain data; the command is `fairseq-xl describe`."""
+"""Describes the content of a file or folder of a model, read as plain data; the command is `fairseq-xl model show`."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ def describe(path: Path) -> Description:
         return _folder(path)
     if path.suffix == ".onnx" or path.name == ONNX_DESCRIPTION:
         if _onnx_description(path.parent) is None:
-            raise UserError(f"{path}: only a folder of `fairseq-xl export-onnx`, with {ONNX_DESCRIPTION}, is described")
+            raise UserError(f"{path}: expected a folder of `fairseq-xl model export`, with {ONNX_DESCRIPTION}")
         return {"folder": str(path.parent)} | _folder(path.parent)
     if IS_DICTIONARY.fullmatch(path.name):
         dictionary = XLDictionary.load(path)
@@ -165,7 +165,7 @@ def _datasets(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _onnx_description(folder: Path) -> dict[str, Any] | None:
-    """The description in a folder of `fairseq-xl export-onnx`, None in other folders; `UserError` for a damaged one."""
+    """The description in a folder of `model export`, None in other folders; `UserError` for a damaged one."""
     path = folder / ONNX_DESCRIPTION
     if not path.is_file():
         return None

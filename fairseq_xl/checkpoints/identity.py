@@ -129,8 +129,8 @@ def check_vocabulary(
         raise UserError(
             f"{origin} was trained with another dictionary ({folder}languages {', '.join(identity['languages'])}) than "
             f"{dictionary_file} ({len(dictionary)} symbols, languages {', '.join(dictionary.languages)}); "
-            "`python -m preprocess … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for it,"
-            " and `fairseq-xl extend-vocabulary` makes a checkpoint for another dictionary"
+            "`fairseq-xl data prepare … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for "
+            "it, and `fairseq-xl model extend-vocabulary` makes a checkpoint for another dictionary"
         )
     check_encoding(identity["encoding"], origin, Path(dictionary_file).parent)
 
@@ -244,7 +244,7 @@ def found_in(path: str | os.PathLike) -> tuple[Path, Path | None]:
         checkpoint = next(filter(Path.is_file, map(checkpoint.joinpath, names)), checkpoint)
         if checkpoint.is_dir():
             raise UserError(
-                f"{checkpoint}: expected a folder with {' or '.join(names)}, found none of them (`fairseq-xl convert` "
-                "makes one of a published model)"
+                f"{checkpoint}: expected a folder with {' or '.join(names)}, found none of them (`fairseq-xl model "
+                "convert` makes one of a published model)"
             )
     return checkpoint, checkpoint.parent if (checkpoint.parent / checkpoints.DICTIONARY).is_file() else None

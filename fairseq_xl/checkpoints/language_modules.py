@@ -4,7 +4,7 @@ A language module has the token embeddings and the output bias, the language emb
 where they are chosen, positions and adapters. All other parameters are the body, which all languages share. They also
 share the embeddings of special symbols: zero-shot evaluation uses the fine-tuned ones.
 
-A file has one module. The command is `fairseq-xl language-module`.
+A file has one module. The command is `fairseq-xl model language-module`.
 
 Each module stores the SHA-256 of the body that it was learned with; a fine-tuned checkpoint, that of the body that it
 started from.
@@ -223,7 +223,7 @@ def describe(module: LanguageModule) -> dict[str, Any]:
 def _check(content: Any, path: object) -> LanguageModule:
     """Makes a `LanguageModule` of a file's content; raises `UserError` for any other content."""
     if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise UserError(f"{path} is not a language module; `fairseq-xl language-module extract` extracts one")
+        raise UserError(f"{path} is not a language module; `fairseq-xl model language-module extract` extracts one")
     check_format("language module", content, path)
     kinds: dict[str, Any] = {field.name: field.type for field in fields(LanguageModule)}
     wrong = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]

@@ -260,7 +260,7 @@ def texts_of(folder: Path) -> list[Path]:
         logger.warning("%s is left out: `fairseq-xl back-translate` writes such pairs again", prefix)
     texts = [prefix for prefix in prefixes if prefix not in back_translated]
     if not texts:
-        raise UserError(f"{folder} has no binarized text, which `python -m preprocess` writes")
+        raise UserError(f"{folder} has no binarized text, which `fairseq-xl data prepare` writes")
     return texts
 
 

@@ -1,7 +1,7 @@
 """Word vectors as initial token embeddings (Lample & Conneau 2019, section 4.2: EMB).
 
-Reads the text format of word2vec and fastText, and .npz files of `fairseq-xl skipgram`, `map-embeddings` and
-`join-embeddings`.
+Reads the text format of word2vec and fastText, and .npz files of `fairseq-xl embeddings skipgram`, `embeddings map` and
+`embeddings join`.
 """
 
 import re

@@ -22,13 +22,21 @@ from fairseq_xl.io import bounds, error_reporting
 from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.versions import version
 
-GROUPS = ("probe", "score")  # first words of subcommands that have two
-#: subcommand -> its module, whose function `main` is made by `command`
+#: first words of subcommands that have two
+GROUPS = ("data", "embeddings", "model", "plot", "probe", "score", "search")
+#: readers of published corpora
+READERS = {name: name for name in "conll mldoc opus pawsx squad xglue xglue_generation xnli xtreme".split()}
+READERS |= {name: f"{name}.read_{name}" for name in ("libreoffice_help", "wikipedia", "wmt")}
+#: subcommand -> its module, whose `main` takes words
 COMMANDS = {
-    re.sub(rf"^({'|'.join(GROUPS)})-", r"\1 ", path.stem.replace("_", "-")): path
+    re.sub(rf"^({'|'.join(GROUPS)})-", r"\1 ", path.stem.replace("_", "-")): f"{__name__}.{path.stem}"
     for path in sorted(Path(__file__).parent.glob("[!_]*.py"))
 }
-CONTINUING = ("back-translate", "mine-negatives")  # a stopped run continues
+COMMANDS |= {f"data {name}": f"preprocess.commands.{name}" for name in ("prepare", "encode", "verify", "sample")}
+COMMANDS |= {"data disjoint": "preprocess.disjoint", "data romanian": "preprocess.readers.romanian"}
+COMMANDS |= {f"data read {name.replace('_', '-')}": f"preprocess.readers.{path}" for name, path in READERS.items()}
+COMMANDS = dict(sorted(COMMANDS.items()))
+CONTINUING = ("back-translate", "search negatives")  # a stopped run continues
 HELP = ("-h", "--help")
 CLOSED = 141  # status of a program that SIGPIPE ends, 128 + 13
 
@@ -108,7 +116,7 @@ PROBED = (
 
 def parser_of(module: str, *arguments: Argument, **settings: Any) -> argparse.ArgumentParser:
     """The parser of a subcommand, described by the docstring of its module; `settings` are those of argparse."""
-    name = next(name for name, path in COMMANDS.items() if path.stem == module.rpartition(".")[2])
+    name = next(name for name, command_module in COMMANDS.items() if command_module == module)
     parser = argparse.ArgumentParser(f"fairseq-xl {name}", description=sys.modules[module].__doc__, **settings)
     for add in arguments:
         add(parser)
@@ -137,7 +145,8 @@ def command(*arguments: Argument, intermixed: bool = False, **settings: Any) -> 
 
 def description(name: str) -> str:
     """The first line of the docstring of a subcommand, read without importing what the subcommand needs."""
-    return COMMANDS[name].read_text(encoding="utf-8").split('"""', 2)[1].splitlines()[0].rstrip(".")
+    path = Path(__file__).parents[2].joinpath(*COMMANDS[name].split(".")).with_suffix(".py")
+    return path.read_text(encoding="utf-8").split('"""', 2)[1].splitlines()[0].rstrip(".")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -160,15 +169,18 @@ def _run(words: list[str]) -> None:
         listed = (f"{package} {version(package)}" for package in ("fairseq_xl", "fairseq", "torch"))
         sys.stdout.write(f"{', '.join(listed)}\n")
         return
-    name = next((" ".join(words[:count]) for count in (1, 2) if " ".join(words[:count]) in COMMANDS), None)
+    name = next((" ".join(words[:count]) for count in (1, 2, 3) if " ".join(words[:count]) in COMMANDS), None)
     if name is None:
         _help_or_refuse(words)
-    shown = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+    arguments, module = words[len(name.split()) :], COMMANDS[name]
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)  # of `import fairseq`
-    logging.basicConfig(format=shown, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO)
     try:
+        if module.startswith("preprocess."):  # it has a log of its own
+            sys.exit(importlib.import_module(module).main(arguments))
+        shown = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+        logging.basicConfig(format=shown, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO)
         with ending_by_exception():
-            importlib.import_module(f"{__name__}.{COMMANDS[name].stem}").main(words[len(name.split()) :])
+            importlib.import_module(module).main(arguments)
     except ModuleNotFoundError as error:
         if str(error.name).startswith("fairseq_xl"):
             raise
@@ -182,12 +194,17 @@ def _run(words: list[str]) -> None:
 
 
 def _help_or_refuse(words: list[str]) -> NoReturn:
-    group = [] if not words or words[0] in HELP else words[:1]
+    prefixes = {tuple(name.split()[:count]) for name in COMMANDS for count in range(len(name.split()))}
+    group = next(words[:count] for count in (2, 1, 0) if tuple(words[:count]) in prefixes)
     commands = [name for name in COMMANDS if name.split()[: len(group)] == group]
     rest = words[len(group) :]
-    if not commands or (rest and rest[0] not in HELP):
-        wrong, expected = " ".join(words[: len(group) + bool(commands)]), ", ".join(commands or COMMANDS)
-        similar = [name for text in (" ".join(words[:2]), wrong) for name in get_close_matches(text, COMMANDS, 1)]
+    if rest and rest[0] not in HELP:
+        wrong = " ".join(words[: len(group) + 1])
+        expected = ", ".join(dict.fromkeys(" ".join(name.split()[: len(group) + 1]) for name in commands))
+        leaves = {name.split()[-1]: name for name in COMMANDS}  # words of commands without their group
+        similar = get_close_matches(" ".join(words[:2]), COMMANDS, 1)
+        similar += get_close_matches(wrong, COMMANDS, 1)
+        similar += [leaves[leaf] for leaf in get_close_matches(words[len(group)], leaves, 1)]
         hint = f"did you mean {similar[0]!r}? Otherwise " if similar else ""
         sys.stderr.write(f"fairseq-xl: error: there is no command {wrong!r}: {hint}expected one of {expected}\n")
         sys.exit(2)

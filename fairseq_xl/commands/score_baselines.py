@@ -1,6 +1,6 @@
 """Baselines without a pre-trained model, which recipes/README.md describes.
 
-``retrieval`` prints the same scores as `fairseq-xl retrieve`. The others write to OUTPUT what fairseq-validate and
+``retrieval`` prints the same scores as `fairseq-xl search pairs`. The others write to OUTPUT what fairseq-validate and
 fairseq-generate write for a model: `fairseq-xl score classification` (for ``pairs`` too), `score generation` (for
 ``titles``), `score tagging`, `score question-answering` and `score ranking` read it. tf-idf and logistic regression
 need scikit-learn.
@@ -26,7 +26,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     retrieval = subcommands.add_parser("retrieval")
     argument("pairs", "test pairs, one file per language", nargs="+", metavar="XX-YY=PREFIX")(retrieval)
-    argument("--found-to", "as of fairseq-xl retrieve", type=Path, metavar="FOLDER")(retrieval)
+    argument("--found-to", "as of fairseq-xl search pairs", type=Path, metavar="FOLDER")(retrieval)
     for name in BASELINES:
         subcommand = subcommands.add_parser(name)
         argument("files", "folder of the task's files; for labeled text several folders, joined by :")(subcommand)

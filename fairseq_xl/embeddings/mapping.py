@@ -1,6 +1,6 @@
 """Maps embeddings of one language into those of another by an orthogonal matrix, with a small dictionary or none.
 
-The command is `fairseq-xl map-embeddings`. The self-learning of VecMap (Artetxe, Labaka & Agirre 2018, *A robust
+The command is `fairseq-xl embeddings map`. The self-learning of VecMap (Artetxe, Labaka & Agirre 2018, *A robust
 self-learning method for fully unsupervised cross-lingual mappings of word embeddings*), its orthogonal form: a
 dictionary gives a mapping, the mapping gives the next dictionary, until it no longer improves. The first dictionary
 pairs the pieces that both languages have (`identical`), or pieces whose similarities to all other pieces of their
@@ -192,7 +192,8 @@ def first_pairs(
     if common > 0.5:
         logger.warning(
             "--start identical: %.0f %% of the pieces are in both files. For languages of one vocabulary make them "
-            "with `fairseq-xl skipgram --min-count N`, to leave out rare pieces and those of the other language",
+            "with `fairseq-xl embeddings skipgram --min-count N`, to leave out rare pieces and those of the other "
+            "language",
             100 * common,
         )
     return pairs

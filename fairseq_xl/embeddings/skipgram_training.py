@@ -1,8 +1,9 @@
 """fastText's skip-gram embeddings of the pieces of one language (Artetxe et al. 2020, section 3.1), trained by gensim.
 
-The command is `fairseq-xl skipgram`, which reads the training text of a language in a data folder, one sentence per
-line. Every piece of the dictionary gets an embedding; that of a piece without occurrences is the sum of its characters'
-n-grams. With `--min-count N` only pieces with N occurrences or more get one. Rows are normalized as in VecMap.
+The command is `fairseq-xl embeddings skipgram`, which reads the training text of a language in a data folder, one
+sentence per line. Every piece of the dictionary gets an embedding; that of a piece without occurrences is the sum of
+its characters' n-grams. With `--min-count N` only pieces with N occurrences or more get one. Rows are normalized as in
+VecMap.
 """
 
 import logging

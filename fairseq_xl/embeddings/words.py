@@ -21,7 +21,7 @@ class WordEmbeddings:
     """Maps words to embeddings, with the dictionary and the sub-words of the folder `data`.
 
     `files` is {language: file}; the key None stands for all other languages. A file is a checkpoint, or a .npz of
-    `fairseq-xl skipgram`, `map-embeddings` or `join-embeddings`.
+    `fairseq-xl embeddings skipgram`, `embeddings map` or `embeddings join`.
     """
 
     def __init__(self, files: dict[str | None, str], data: Any):

@@ -1,6 +1,6 @@
 """Sentence embeddings of an encoder, and retrieval with them (Luo et al. 2020).
 
-`B` batch, `T` time, `C` channels, `n` sentences. The command is `fairseq-xl retrieve`.
+`B` batch, `T` time, `C` channels, `n` sentences. The command is `fairseq-xl search pairs`.
 """
 
 import logging

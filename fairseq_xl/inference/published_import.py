@@ -1,4 +1,4 @@
-"""Builds checkpoints of this package from published models; the command is `fairseq-xl convert`."""
+"""Builds checkpoints of this package from published models; the command is `fairseq-xl model convert`."""
 
 import logging
 from collections.abc import Sequence

@@ -128,8 +128,8 @@ def refuse_hub_name(path: "str | os.PathLike") -> None:
     name = os.fspath(path)
     if HUB_NAME.fullmatch(name) and not name.endswith((".pt", ".pth")) and not os.path.exists(os.path.dirname(name)):
         raise UserError(
-            f"{name}: there is no such file or folder, and nothing is downloaded: `fairseq-xl convert FOLDER OUT` "
-            "makes a checkpoint of a published model's files"
+            f"{name}: there is no such file or folder, and nothing is downloaded: `fairseq-xl model convert FOLDER "
+            "OUT` makes a checkpoint of a published model's files"
         )
 
 

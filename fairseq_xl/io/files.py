@@ -30,12 +30,12 @@ SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which no encod
 File = str | os.PathLike[str]
 #: kind of file -> what to do with one of another format
 REMEDIES = {
-    "checkpoint": "train the model again, or convert the published one again with `fairseq-xl convert`",
-    "language module": "extract it again with `fairseq-xl language-module extract`",
-    "ONNX export": "export the model again with `fairseq-xl export-onnx`",
-    "data folder": "write the folder again with the command that wrote it, `python -m preprocess` for text",
-    "corpus": "run the same `python -m preprocess.readers…` again",
-    "note of added files": "remove it, and run the same `fairseq-xl back-translate` or `mine-negatives` again",
+    "checkpoint": "train the model again, or convert the published one again with `fairseq-xl model convert`",
+    "language module": "extract it again with `fairseq-xl model language-module extract`",
+    "ONNX export": "export the model again with `fairseq-xl model export`",
+    "data folder": "write the folder again with the command that wrote it, `fairseq-xl data prepare` for text",
+    "corpus": "run the same `fairseq-xl data read …` again",
+    "note of added files": "remove it, and run the same `fairseq-xl back-translate` or `search negatives` again",
     "note of predictions": "remove it with its predictions, and predict again",
     "partial results": "remove the folder: the command begins anew",
     "score file": "score the predictions again with `fairseq-xl score`",

@@ -1,7 +1,7 @@
 """Mines parallel sentences in the text of two languages by their sentence embeddings (Artetxe & Schwenk 2019).
 
-n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`. Functions with
-an argument `folder` store arrays that grow with n or m in temporary files in this existing folder
+n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl search bitext`. Functions
+with an argument `folder` store arrays that grow with n or m in temporary files in this existing folder
 (`fairseq_xl.io.temporary_arrays`) and raise `UserError` if its disk is full. Without a folder, arrays are in memory.
 """
 

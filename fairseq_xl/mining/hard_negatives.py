@@ -9,7 +9,7 @@ Memory does not grow with the text. An exact index, for fewer than --exact-below
 holds 2 kB for each at 512 channels, and twice that while it grows. The vectors of a larger index are on disk
 (`disk_index`). Hashes, lines and negatives of all pairs are in mapped files, and complete parts of the negatives in a
 file for each 131,072 pairs, all in a folder beside the result until it is complete. The command is
-`fairseq-xl mine-negatives`.
+`fairseq-xl search negatives`.
 """
 
 import logging

@@ -239,7 +239,7 @@ class Objective:
             raise UserError(
                 f"{folder.folder}: no {self.corpus_class.described_text} for the split {split!r} (it has "
                 f"{', '.join(folder.splits) or 'none'}), which the objective {self.name} reads: add it to the corpus "
-                "description and run `python -m preprocess`, or leave the objective out with --objective-options "
+                "description and run `fairseq-xl data prepare`, or leave the objective out with --objective-options "
                 f"{self.name}.weight=0"
             )
         for corpus in corpora.values():

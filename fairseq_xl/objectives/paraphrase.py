@@ -27,7 +27,7 @@ class ParaphraseConfig(ObjectiveConfig):
     """Options of `paraphrase`."""
 
     length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 3)
-    negatives: str = "mined"  # mined: negatives of `fairseq-xl mine-negatives`; random: sentences of similar length
+    negatives: str = "mined"  # mined: negatives of `fairseq-xl search negatives`; random: sentences of similar length
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -54,7 +54,7 @@ class FilesObjective(Objective):
 
     @classmethod
     def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
-        """{suffix of a file: its lines} of `count` examples, of which `fairseq-xl rehearse` counts a batch.
+        """{suffix of a file: its lines} of `count` examples, of which `fairseq-xl plan` counts a batch.
 
         `text` makes a text of so many random words, `length` at most; a query has at most `candidates` texts.
         """

@@ -181,7 +181,7 @@ class DirectedTranslation(TranslationObjective):
                 raise UserError(
                     f"{folder.folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r} (the "
                     f"folder has {', '.join(folder.splits) or 'none'}): add it to the corpus description and run "
-                    "`python -m preprocess`"
+                    "`fairseq-xl data prepare`"
                 )
             corpora[name] = self._pairs(folder, split, prefix, source, target)
             if self.cfg.back_translated and trains:

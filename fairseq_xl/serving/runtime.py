@@ -21,7 +21,7 @@ class OnnxGraph:
         import onnxruntime
 
         if not path.is_file():
-            raise UserError(f"{path}: no such file; `fairseq-xl export-onnx` writes it")
+            raise UserError(f"{path}: no such file; `fairseq-xl model export` writes it")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = threads, 3
         try:
@@ -38,12 +38,12 @@ class OnnxGraph:
 
 
 class Exported:
-    """A folder of `fairseq-xl export-onnx`, with 8-bit weights if `int8`; `UserError` for another or a damaged one."""
+    """A folder of `fairseq-xl model export`, with 8-bit weights if `int8`; `UserError` for another or a damaged one."""
 
     def __init__(self, folder: Path, int8: bool = False, threads: int = 0):
         path = folder / DESCRIPTION
         if not path.is_file():
-            raise UserError(f"{path}: no such file; expected a folder of `fairseq-xl export-onnx`")
+            raise UserError(f"{path}: no such file; expected a folder of `fairseq-xl model export`")
         self.description: dict[str, Any] = json_object(path)
         check_format("ONNX export", self.description, path)
         self.path, suffix = path, INT8 if int8 else ""

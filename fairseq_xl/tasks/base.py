@@ -37,7 +37,7 @@ class XLTaskConfig(FairseqDataclass):
 
     data: Optional[str] = option(
         None,
-        "folder written by `python -m preprocess`; or shards, one of which is read in each epoch: a folder "
+        "folder written by `fairseq-xl data prepare`; or shards, one of which is read in each epoch: a folder "
         "of shards, a pattern in quotes ('DATA/*'), or several folders joined by ':'",
     )
     framing: ChoiceEnum(FRAMINGS) = option(  # type: ignore[valid-type]
@@ -108,7 +108,7 @@ class XLTask(FairseqTask):
         """Loads ``dict.txt``; raises `UserError` unless it is the dictionary of all data folders and of their text."""
         check_command(run_config(cfg), cfg._name, {cls.criterion, *cls.other_criterions})
         if not cfg.data:
-            raise UserError("DATA is missing: name the data folder that `python -m preprocess` wrote")
+            raise UserError("DATA is missing: name the data folder that `fairseq-xl data prepare` wrote")
         folders = data_folders(cfg.data)
         dictionary = identities.dictionary_of(folders, kwargs.get("languages"), cfg)
         cfg.data = os.pathsep.join(map(str, folders))

@@ -1,1 +1,1 @@
-"""Readers of published corpora, which write corpus folders for `python -m preprocess` (README.md)."""
+"""Readers of published corpora, which write corpus folders for `fairseq-xl data prepare` (README.md)."""

@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.conll DEST SPLIT.XX=FILE …``, tagged words in columns.
+"""Reads tagged words in columns, as CoNLL's: ``fairseq-xl data read conll DEST SPLIT.XX=FILE …``.
 
 Reads files of the CoNLL-2002 and 2003 shared tasks on named entities (Tjong Kim Sang 2002; Tjong Kim Sang & De Meulder
 2003), whose columns the options describe, CoNLL-U files, whose tag is the part of speech (UPOS), and WikiANN's
@@ -6,7 +6,6 @@ Reads files of the CoNLL-2002 and 2003 shared tasks on named entities (Tjong Kim
 """
 
 import argparse
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +24,7 @@ WIKIANN = Columns(2, empty=True)
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.readers.conll",
+        prog="fairseq-xl data read conll",
         description="Tagged words: columns of CoNLL-2002 and 2003, CoNLL-U, or WikiANN.",
     )
     add_arguments(parser, "SPLIT.XX=FILE")
@@ -76,7 +75,3 @@ def _columns(count: int, tag: int | None) -> Columns:
     if not 2 <= tag <= count:
         raise UserError(f"--columns {count}: expected the tag in a column from 2 to {max(2, count)}, found {tag}")
     return Columns(count, tag=tag - 1, separator="[ \t]+")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -221,7 +221,7 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
 
 def argument_parser(name: str, description: str, release: str, languages: Sequence[str]) -> argparse.ArgumentParser:
     """Returns a parser of the arguments of all readers of labeled pairs: RELEASE, DEST and --langs."""
-    parser = argparse.ArgumentParser(prog=f"python -m preprocess.readers.{name}", description=description)
+    parser = argparse.ArgumentParser(prog=f"fairseq-xl data read {name}", description=description)
     parser.add_argument("release", metavar="RELEASE", type=Path, help=release)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.mldoc RELEASE DEST``, topics of news in eight languages.
+"""Reads MLDoc: topics of news in eight languages: ``fairseq-xl data read mldoc RELEASE DEST``.
 
 MLDoc (Schwenk & Li 2018) is distributed as a list of documents of Reuters' corpora RCV1 and RCV2, which NIST gives
 out. RELEASE has the files ``LANGUAGE.{train.SIZE,dev,test}`` that its generate_documents.py makes of both, with lines
@@ -6,7 +6,6 @@ out. RELEASE has the files ``LANGUAGE.{train.SIZE,dev,test}`` that its generate_
 """
 
 import ast
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -78,7 +77,3 @@ def main(arguments: list[str] | None = None) -> int:
         build(options.destination, options.release, list(parts(options.release, languages, options.size)), header)
 
     return command.run("mldoc", work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.opus DEST --pair en-de FILE.zip ...``, OPUS corpora in Moses format.
+"""Reads OPUS corpora in Moses format: ``fairseq-xl data read opus DEST --pair en-de FILE.zip ...``.
 
 A zip has one text file per language, NAME.de-en.de and NAME.de-en.en, aligned line by line, beside other files, and
 neither documents nor splits. A hash of their text selects the sentences for validation and test.
@@ -8,7 +8,6 @@ import argparse
 import hashlib
 import heapq
 import io
-import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -145,7 +144,7 @@ def _members(path: Path, archive: zipfile.ZipFile, languages: list[str]) -> list
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.readers.opus", description="OPUS corpora in Moses format, as downloaded."
+        prog="fairseq-xl data read opus", description="OPUS corpora in Moses format, as downloaded."
     )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument("archives", metavar="FILE.zip", type=Path, nargs="+", help="Moses files of the pair")
@@ -165,7 +164,3 @@ def main(arguments: list[str] | None = None) -> int:
         build(options.destination, options.pair, options.archives, options.held_out)
 
     return command.run("opus", work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

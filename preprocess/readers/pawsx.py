@@ -1,10 +1,9 @@
-"""The command: ``python -m preprocess.readers.pawsx RELEASE DEST``, paraphrases in seven languages.
+"""Reads PAWS-X: paraphrases in seven languages: ``fairseq-xl data read pawsx RELEASE DEST``.
 
 PAWS-X has machine translations of PAWS's training pairs and human translations of validation and test pairs. A sentence
 without a translation is empty or "NS".
 """
 
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -44,7 +43,3 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     release = "x-final.tar.gz, or the folder x-final that it contains, or the folder that contains x-final"
     return read_release("pawsx", "PAWS-X", release, LANGUAGES, parts, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Normalizes Romanian text: ``python -m preprocess.readers.romanian [--remove-diacritics] <TEXT >NORMALIZED``.
+"""Normalizes Romanian text: ``fairseq-xl data romanian [--remove-diacritics] <TEXT >NORMALIZED``.
 
 ``--check FILE`` checks that a file has no diacritics.
 
@@ -42,7 +42,7 @@ def check_without_diacritics(path: Path) -> None:
             line_number += text.count("\n", 0, match.start())
             raise UserError(
                 f"{path} has {match[0]!r} in line {line_number}: remove its diacritics with `python -m "
-                "preprocess.readers.romanian --remove-diacritics`"
+                "fairseq-xl data romanian --remove-diacritics`"
             )
         line_number += text.count("\n")
 
@@ -50,7 +50,7 @@ def check_without_diacritics(path: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.readers.romanian", description="Normalizes Romanian text, from stdin to stdout."
+        prog="fairseq-xl data romanian", description="Normalizes Romanian text, from stdin to stdout."
     )
     parser.add_argument("--remove-diacritics", action="store_true", help=REMOVE_DIACRITICS)
     parser.add_argument("--check", type=Path, metavar="FILE", help="fail if the file has diacritics; write nothing")
@@ -68,7 +68,3 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.buffer.write(normalize(text, options.remove_diacritics).encode())
 
     return command.run("romanian", work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,11 +1,10 @@
-"""The command: ``python -m preprocess.readers.squad DEST SPLIT.XX=FILE …``, questions in SQuAD's format.
+"""Reads questions in SQuAD's format: ``fairseq-xl data read squad DEST SPLIT.XX=FILE …``.
 
 Files are those of SQuAD 1.1, XQuAD, MLQA and TyDiQA-GoldP. Those of TyDiQA-GoldP have several languages, which the ids
 of their questions name (Clark et al. 2020): ``train.ar,en=FILE`` reads two of them.
 """
 
 import argparse
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +31,7 @@ NAMES = {
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.readers.squad",
+        prog="fairseq-xl data read squad",
         description="Questions in SQuAD's format: SQuAD 1.1, XQuAD, MLQA, TyDiQA-GoldP.",
     )
     add_arguments(parser, "SPLIT.XX=FILE")
@@ -59,7 +58,3 @@ def _name(language: str) -> str:
     if language not in NAMES:
         raise UserError(f"a file of several languages: {language} is not one of TyDiQA-GoldP's {', '.join(NAMES)}")
     return NAMES[language]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

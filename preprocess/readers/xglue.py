@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.xglue RELEASE DEST``, XGLUE's understanding tasks (Liang et al. 2020).
+"""Reads XGLUE's understanding tasks (Liang et al. 2020): ``fairseq-xl data read xglue RELEASE DEST``.
 
 DEST has a folder for each task, with the files that `xl_classification`, `xl_ranking`, `xl_tagging` and
 `xl_question_answering` read. Training text is English only. Test files of the first release have no labels; `_`
@@ -6,7 +6,6 @@ DEST has a folder for each task, with the files that `xl_classification`, `xl_ra
 was never distributed.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -109,7 +108,3 @@ def main(arguments: list[str] | None = None) -> int:
     return read_benchmark(
         "xglue", "XGLUE", release, LANGUAGES, parts, arguments, archive=True, alternatives=XNLI.values()
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

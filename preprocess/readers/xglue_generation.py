@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.xglue_generation TASK RELEASE DEST``, sources and targets of XGLUE.
+"""Reads XGLUE's generation tasks: sources and targets: ``fairseq-xl data read xglue-generation TASK RELEASE DEST``.
 
 TASK is ntg, news and their titles, or qg, passages and questions that they answer. Each has a folder of aligned lines,
 ``NTG/xglue.ntg.LANGUAGE.{src,tgt}.{train,dev,test}`` or ``QG/xglue.qg.…``. Training text is English only. Test sets of
@@ -7,7 +7,6 @@ the first release have no targets.
 
 import argparse
 import io
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -116,7 +115,7 @@ def _decoded(path: Path, file: io.BufferedReader, problems: Problems) -> Iterato
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.readers.xglue_generation", description="XGLUE's titles of news and questions."
+        prog="fairseq-xl data read xglue-generation", description="XGLUE's titles of news and questions."
     )
     parser.add_argument("task", metavar="TASK", choices=LANGUAGES, help="ntg or qg")
     parser.add_argument(
@@ -138,7 +137,3 @@ def main(arguments: list[str] | None = None) -> int:
             build(options.destination, release, header, list(parts(options.task, release, languages)))
 
     return command.run("xglue_generation", work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,9 @@
-"""The command: ``python -m preprocess.readers.xnli RELEASE DEST``, natural language inference in 15 languages.
+"""Reads XNLI: natural language inference in 15 languages: ``fairseq-xl data read xnli RELEASE DEST``.
 
 XNLI 1.0 has the validation and test sets; XNLI-MT 1.0 has MultiNLI's training set in every language, and the test sets
 translated into English. Its training text is tokenized; evaluation text is raw and tokenized.
 """
 
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -96,7 +95,3 @@ def main(arguments: list[str] | None = None) -> int:
             build(options.destination, release, parts(release, languages, columns), header)
 
     return command.run("xnli", work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.xtreme RELEASE DEST``, XTREME's tasks except retrieval (Hu et al. 2020).
+"""Reads XTREME's tasks except retrieval (Hu et al. 2020): ``fairseq-xl data read xtreme RELEASE DEST``.
 
 RELEASE is the folder `download` that XTREME's download_data.sh fills. Its test files have no labels: `_` (unlabeled)
 is written instead, and answers are left out. Training text is English. If RELEASE has the folder
@@ -7,7 +7,6 @@ translate-train-all), and test text translated into English to translate_test (H
 """
 
 import csv
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -158,7 +157,3 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     release = "folder `download` of XTREME's repository, filled by its download_data.sh"
     return read_benchmark("xtreme", "XTREME", release, LANGUAGES, parts, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Measures `python -m preprocess` with shards: ``python -m recipes.benchmark.preprocessing FOLDER``.
+"""Measures `fairseq-xl data prepare` with shards: ``python -m recipes.benchmark.preprocessing FOLDER``.
 
 Writes text of --megabytes in FOLDER (the sample corpus of `preprocess.sample`, repeated: monolingual English and
 German, and their bitext, a third each), prepares it, and prints one JSON object:
@@ -49,7 +49,17 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     description = write_text(options.folder, options.megabytes, options.shards)
     shutil.rmtree(options.folder / "data-bin", ignore_errors=True)
-    command = [sys.executable, "-m", "preprocess", description, options.folder / "data-bin", "--jobs", options.jobs]
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_xl",
+        "data",
+        "prepare",
+        description,
+        options.folder / "data-bin",
+        "--jobs",
+        options.jobs,
+    ]
     measured = measure([str(word) for word in command])
     sizes = {
         "raw": size_of(options.folder / "text"),

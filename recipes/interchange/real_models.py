@@ -5,7 +5,7 @@
     python -m recipes.interchange.real_models embeddings CHECKPOINT DATA FOLDER LAYER XX=TEXT ...
     python -m recipes.interchange.real_models ids DATA FOLDER XX=TEXT ...
 
-FOLDER is an output of `fairseq-xl convert`. Each prints a JSON line.
+FOLDER is an output of `fairseq-xl model convert`. Each prints a JSON line.
 """
 
 import argparse

@@ -11,4 +11,4 @@ set -- --config "$recipes/monotrans/config/pretrain.yaml" "$@"
 python -m recipes.settings "$save_dir" "$data/dict.txt" "$body" "$@"
 fairseq-train "$data" --user-dir "$package" "$@" --init-from "$body" --new-language-module \
     --train-only language-module --save-dir "$save_dir" --log-file "$save_dir/train.log"
-python -m fairseq_xl language-module extract "$save_dir/checkpoint_last.pt" "$save_dir/language-module.pt"
+python -m fairseq_xl model language-module extract "$save_dir/checkpoint_last.pt" "$save_dir/language-module.pt"

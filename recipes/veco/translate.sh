@@ -18,4 +18,4 @@ if [ "$kept" -eq 0 ]; then
     echo "veco: $save_dir has no checkpoint of --save-interval-updates to average: average.pt is checkpoint_last.pt" >&2
     chosen=(--inputs "$save_dir/checkpoint_last.pt")
 fi
-python -m fairseq_xl average "${chosen[@]}" --output "$save_dir/average.pt"
+python -m fairseq_xl model average "${chosen[@]}" --output "$save_dir/average.pt"

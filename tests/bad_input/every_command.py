@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from fairseq_xl.commands import (
-    average as average_command,
     back_translate as back_translate_command,
-    retrieve as retrieve_command,
+    model_average as average_command,
+    search_pairs as retrieve_command,
 )
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting

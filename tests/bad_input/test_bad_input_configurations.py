@@ -9,7 +9,7 @@ from fairseq import checkpoint_utils, models, options
 from fairseq_cli import hydra_train
 from omegaconf import OmegaConf
 
-from fairseq_xl.commands import language_module, mine_negatives
+from fairseq_xl.commands import model_language_module, search_negatives
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.options import check_literals
@@ -141,8 +141,10 @@ def hydra(place, folder):
 
 
 DOORS = {name: COMMANDS[name] for name in WITH_MODEL} | {
-    "mining": lambda place, folder: mine_negatives.main([str(place.pretraining), str(place.data)]),
-    "banks": lambda place, folder: language_module.main(["extract", str(place.pretraining), str(folder / "bank.pt")]),
+    "mining": lambda place, folder: search_negatives.main([str(place.pretraining), str(place.data)]),
+    "banks": lambda place, folder: model_language_module.main(
+        ["extract", str(place.pretraining), str(folder / "bank.pt")]
+    ),
     "resume": trained(),
     "restore": trained("--restore-file", "CHECKPOINT"),
     "finetune": trained("--finetune-from-model", "CHECKPOINT"),

@@ -54,7 +54,7 @@ def another_model(_):
 
 #: name -> (mistake, parts of the sentence besides the file)
 DICTIONARY = {
-    "missing": (write("dict.txt", lambda _: None), ["dict.txt: no such dictionary", "python -m preprocess"]),
+    "missing": (write("dict.txt", lambda _: None), ["dict.txt: no such dictionary", "fairseq-xl data prepare"]),
     "empty": (write("dict.txt", lambda _: b""), ["dict.txt is not the dictionary", "manifest.json"]),
     "cut short": (write("dict.txt", lambda text: text[:300]), ["dict.txt is not a fairseq dictionary", "symbol count"]),
     "a line without count": (
@@ -205,7 +205,7 @@ def test_what_is_no_longer_as_it_was_binarized(place, tmp_path, change):
         shutil.copy(wrong.data / "fr/train.idx", wrong.data / "en/train.idx")
     write(name, made(wrong.data))(wrong.data)
     file = wrong.data / "en/train.idx" if change.startswith("another") else wrong.data / name
-    sentence = ["is not the file that `python -m preprocess` wrote", f"`python -m preprocess --verify {wrong.data}`"]
+    sentence = ["is not the file that `fairseq-xl data prepare` wrote", f"`fairseq-xl data verify {wrong.data}`"]
     fails(lambda: COMMANDS["train pretraining"](wrong, tmp_path / "out"), file, *sentence)
     assert not list((tmp_path / "out").rglob("*.pt"))
 

@@ -8,13 +8,13 @@ import signal
 import pytest
 import torch
 
-from fairseq_xl.commands import curves, score_bleu
+from fairseq_xl.commands import plot_curves, score_bleu
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
 from fairseq_xl.io.error_reporting import message
 from fairseq_xl.io.files import replacing
 from preprocess import binarize, files
-from preprocess.__main__ import main as preprocess
+from preprocess.commands.prepare import main as preprocess
 from preprocess.pipeline import prepare
 from tests.bad_input.builders import one_line
 from tests.bad_input.every_command import COMMANDS, fails, line_of, with_small_files
@@ -95,7 +95,7 @@ def test_saved_hypotheses_and_curves(tmp_path):
     lines = str(tmp_path / "lines")
     for call in (
         lambda: score_bleu.main([lines, lines, "--plain", "--language", "en", "--save", str(tmp_path / "out")]),
-        lambda: curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / "out")]),
+        lambda: plot_curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / "out")]),
     ):
         status, shown = with_small_files(call, 100)
         assert status == 1

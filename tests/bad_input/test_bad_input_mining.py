@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from fairseq_xl.commands import main as fairseq_xl_command, mine_negatives
+from fairseq_xl.commands import main as fairseq_xl_command, search_negatives
 from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.fingerprints import fingerprint
 from tests.bad_input.builders import one_line
@@ -53,21 +53,23 @@ DATA = {
 def test_data(network, data, mistake):
     name, spoil, parts = DATA[mistake]
     spoil(data / name)
-    fails(lambda: mine_negatives.main([str(network), str(data), "--pairs", "en-de", "--splits", "train"]), data, *parts)
+    fails(
+        lambda: search_negatives.main([str(network), str(data), "--pairs", "en-de", "--splits", "train"]), data, *parts
+    )
 
 
 def test_disk_that_gets_full(network, data):
     line = [str(network), str(data), "--pairs", "en-de", "--splits", "train"]
-    status, shown = with_small_files(lambda: (logging.disable(), mine_negatives.main(line)), 200)
+    status, shown = with_small_files(lambda: (logging.disable(), search_negatives.main(line)), 200)
     assert status == 1
     one_line(shown, "fairseq_xl: error: ", "was not written", "the limit on file sizes")
-    mine_negatives.main(line)  # with room again it goes on
+    search_negatives.main(line)  # with room again it goes on
     assert (data / "en-de/train.en-de.negatives.npy").is_file()
 
 
 @pytest.mark.parametrize("line", [-2, 90])
 def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
-    mine_negatives.main([str(network), str(data), "--pairs", "en-de"])
+    search_negatives.main([str(network), str(data), "--pairs", "en-de"])
     path = data / "en-de/train.en-de.negatives.npy"
     negatives, note = np.load(path), path.with_suffix(".json")
     negatives[0, 0] = line
@@ -77,15 +79,15 @@ def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
     def train():
         run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase"))
 
-    fails(train, f"{path} is not the file that `fairseq-xl mine-negatives` wrote")
+    fails(train, f"{path} is not the file that `fairseq-xl search negatives` wrote")
     write_json(note, read_json(note) | {"fingerprints": {path.name: fingerprint(path)}})
-    fails(train, f"{path} is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA` writes it again")
-    mine_negatives.main([str(network), str(data), "--pairs", "en-de"])
+    fails(train, f"{path} is damaged; `fairseq-xl search negatives CHECKPOINT DATA` writes it again")
+    search_negatives.main([str(network), str(data), "--pairs", "en-de"])
     train()
 
 
 @pytest.mark.parametrize(
-    "command, more", [("mine-negatives", ": run the same command to continue"), ("score bleu", "")]
+    "command, more", [("search negatives", ": run the same command to continue"), ("score bleu", "")]
 )
 def test_ctrl_c_is_one_sentence(monkeypatch, capsys, command, more):
     def interrupt(*_):

@@ -49,7 +49,7 @@ def test_translation_between_languages_that_are_missing(data_bin, tmp_path):
 def test_data_that_is_missing(data_bin, tmp_path):
     refused(pretraining(tmp_path / "nowhere", tmp_path), tmp_path / "nowhere", "no such data folder")
     (tmp_path / "empty").mkdir()
-    refused(pretraining(tmp_path / "empty", tmp_path), tmp_path / "empty" / "dict.txt", "python -m preprocess")
+    refused(pretraining(tmp_path / "empty", tmp_path), tmp_path / "empty" / "dict.txt", "fairseq-xl data prepare")
     shutil.copy(data_bin / "dict.txt", tmp_path / "empty")
     refused(pretraining(tmp_path / "empty", tmp_path), tmp_path / "empty", "'valid'")
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from fairseq_xl.commands import curves, score_bleu, score_classification
+from fairseq_xl.commands import plot_curves, score_bleu, score_classification
 from fairseq_xl.evaluation.retrieval_scores import read_pairs
 from fairseq_xl.io.lines import read_lines
 from preprocess.pipeline import prepare
@@ -17,7 +17,7 @@ from tests.preprocess.tiny_corpus import change, write_corpus
 
 GOOD = b"eins zwei\ndrei\nvier\n"
 
-# python -m preprocess and --check-only
+# fairseq-xl data prepare and --check-only
 
 #: name -> (content of train.en-de.de after its own, words of its error)
 CORPUS = {
@@ -177,7 +177,7 @@ def test_predictions(tmp_path, content, sentence):
 )
 def test_curves(tmp_path, log, output, sentence):
     (tmp_path / "log").write_bytes(log)
-    fails(lambda: curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / output)]), tmp_path, sentence)
+    fails(lambda: plot_curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / output)]), tmp_path, sentence)
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
-from fairseq_xl.commands import convert
+from fairseq_xl.commands import model_convert
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import option
 from fairseq_xl.models import architectures
@@ -43,7 +43,7 @@ def test_an_option_is_declared_once(data_bin, tmp_path):
         return str(tmp_path / name / "checkpoint_last.pt")
 
     def converted(checkpoint, name):
-        convert.main([checkpoint, str(tmp_path / name), "--data", str(data_bin)])
+        model_convert.main([checkpoint, str(tmp_path / name), "--data", str(data_bin)])
         return str(tmp_path / name)
 
     gated = ["--arch", NAME, "--gate", "added"]

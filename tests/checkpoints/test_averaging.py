@@ -7,7 +7,7 @@ from fairseq import checkpoint_utils
 
 from fairseq_xl import register
 from fairseq_xl.checkpoints import averaging
-from fairseq_xl.commands import average as command
+from fairseq_xl.commands import model_average as command
 from fairseq_xl.errors import UserError
 
 IDENTITY = {"format": 1, "task": "XLClassificationTask", "dictionary": "a", "languages": ["en"], "framing": "xl"}

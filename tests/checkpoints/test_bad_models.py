@@ -1,4 +1,4 @@
-"""`fairseq-xl convert` and `fairseq-xl describe` of damaged and foreign files: one sentence that names the file."""
+"""`fairseq-xl model convert` and `model show` of damaged and foreign files: one sentence that names the file."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fairseq_xl.checkpoints.layouts import LAYOUTS
-from fairseq_xl.commands import convert, describe
+from fairseq_xl.commands import model_convert, model_show
 from fairseq_xl.errors import UserError
 
 PIECES = [f"p{number}" for number in range(12)]
@@ -67,7 +67,7 @@ def fairseq(xlm_r, tmp_path_factory):
 def ours(xlm_r, tmp_path_factory):
     """The folder that xlm_r becomes."""
     folder = tmp_path_factory.mktemp("converted") / "ours"
-    convert.main([str(xlm_r), str(folder), "--langs", "en"])
+    model_convert.main([str(xlm_r), str(folder), "--langs", "en"])
     return folder
 
 
@@ -233,7 +233,7 @@ def test_what_is_damaged_or_foreign(request, tmp_path, case):
     spoil(folder)
     file = folder / (read or "model.safetensors")
     langs = [] if name == "ours" else ["--langs", "en"]
-    for found in (refused(convert.main, file, tmp_path / "new", *langs), refused(describe.main, file)):
+    for found in (refused(model_convert.main, file, tmp_path / "new", *langs), refused(model_show.main, file)):
         assert str(folder) in found and re.search(sentence, found)
     assert not (tmp_path / "new").exists()
 
@@ -243,16 +243,16 @@ def test_numbers_that_are_not_finite(request, tmp_path, number):
     """convert reads them; describe does not, and says what the model is."""
     folder = copied(request, tmp_path, "xlm_r")
     with_weights(lambda state: state[TABLE].select(0, 5).fill_(number))(folder)
-    sentence = refused(convert.main, folder, tmp_path / "new", "--langs", "en")
+    sentence = refused(model_convert.main, folder, tmp_path / "new", "--langs", "en")
     assert f"{folder}: {TABLE} has NaN or infinite values" in sentence
-    describe.main([str(folder)])
+    model_show.main([str(folder)])
 
 
 def test_a_table_of_ours_that_is_a_number(request, tmp_path):
     folder = copied(request, tmp_path, "ours")
     table = {"encoder.token_embeddings.table.weight": torch.tensor(1.0)}
     with_content("checkpoint.pt", lambda content: content["model"].update(table))(folder)
-    found = refused(describe.main, folder)
+    found = refused(model_show.main, folder)
     assert (
         f"{folder / 'checkpoint.pt'}: its embeddings encoder.token_embeddings.table.weight have 0 dimensions" in found
     )

@@ -45,7 +45,7 @@ def test_onnx_files(tmp_path):
     for content in (None, {"a": 1}, {"format": 5}):
         if content is not None:
             (tmp_path / "model.json").write_text(json.dumps(content))
-        with pytest.raises(UserError, match="model.onnx: only a folder of .*export-onnx., with model.json, is descr"):
+        with pytest.raises(UserError, match="model.onnx: expected a folder of .*model export., with model.json"):
             describe(tmp_path / "model.onnx")
         with pytest.raises(UserError, match="is a folder without published weights"):
             describe(tmp_path)

@@ -7,7 +7,7 @@ import torch
 from fairseq_xl.checkpoints import language_modules, parameter_names
 from fairseq_xl.checkpoints.embedding_files import Vectors, read
 from fairseq_xl.checkpoints.language_modules import LanguageModule
-from fairseq_xl.commands import language_module as command, skipgram
+from fairseq_xl.commands import embeddings_skipgram, model_language_module as command
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_data_bin, write_dictionary, write_items
@@ -32,14 +32,14 @@ def data(tmp_path_factory):
 
 def test_pieces_of_the_same_context_are_near(data, tmp_path):
     flags = ["--dim", "8", "--epochs", "20", "--subsample", "0", "--buckets", "50"]
-    skipgram.main([str(data), "de", str(tmp_path / "one.npz"), *flags])
+    embeddings_skipgram.main([str(data), "de", str(tmp_path / "one.npz"), *flags])
     found = read(tmp_path / "one.npz")
     assert found.symbols == ["▁z", "▁y", "▁x", "▁c", "▁b", "▁a", "▁unseen"]  # the most frequent first
     assert found.rows.dtype == np.float32 and found.rows.shape == (7, 8)
     np.testing.assert_allclose(np.linalg.norm(found.rows, axis=1), 1, rtol=1e-5)
     similarity = found.rows[:6] @ found.rows[:6].T
     assert similarity[:3, :3].min() > similarity[:3, 3:].max() and similarity[3:, 3:].min() > similarity[:3, 3:].max()
-    skipgram.main([str(data), "de", str(tmp_path / "two.npz"), *flags])
+    embeddings_skipgram.main([str(data), "de", str(tmp_path / "two.npz"), *flags])
     np.testing.assert_array_equal(read(tmp_path / "two.npz").rows, found.rows)
 
 
@@ -47,16 +47,16 @@ def test_rare_pieces_are_left_out(data, tmp_path):
     given = [str(data), "de", str(tmp_path / "out.npz"), "--dim", "4", "--subsample", "0", "--buckets", "50"]
     text = [
         piece
-        for line in skipgram.Sentences(
-            skipgram.open_text(data / "de/train", "de"), XLDictionary.load(data / "dict.txt")
+        for line in embeddings_skipgram.Sentences(
+            embeddings_skipgram.open_text(data / "de/train", "de"), XLDictionary.load(data / "dict.txt")
         )
         for piece in line
     ]
     counts = sorted((text.count(f"▁{letter}"), f"▁{letter}") for letter in "abcxyz")
-    skipgram.main([*given, "--min-count", str(counts[1][0])])
+    embeddings_skipgram.main([*given, "--min-count", str(counts[1][0])])
     assert set(read(tmp_path / "out.npz").symbols) == {piece for _, piece in counts[1:]} and counts[0][0] < counts[1][0]
     with pytest.raises(UserError, match="--min-count 9999: no piece occurs so many times"):
-        skipgram.main([*given, "--min-count", "9999"])
+        embeddings_skipgram.main([*given, "--min-count", "9999"])
 
 
 def test_numbers_that_train_nothing_are_reported(data, tmp_path):
@@ -72,7 +72,7 @@ def test_numbers_that_train_nothing_are_reported(data, tmp_path):
         ("seed", -1),
     ):
         with pytest.raises(UserError, match=f"--{name} {number}"):
-            skipgram.main([*given, f"--{name}", str(number)])
+            embeddings_skipgram.main([*given, f"--{name}", str(number)])
     with pytest.raises(UserError, match="--std 0.0: more than 0 is needed"):
         command.main(["from-embeddings", "none.pt", str(data), "none.npz", "none", "--std", "0"])
     assert not list(tmp_path.iterdir())
@@ -81,8 +81,8 @@ def test_numbers_that_train_nothing_are_reported(data, tmp_path):
 def test_sentences_are_pieces_alone(tmp_path):
     folder = write_data_bin(tmp_path / "data")
     dictionary = XLDictionary.load(folder / "dict.txt")
-    text = skipgram.open_text(folder / "en/train", "en")
-    sentences = list(skipgram.Sentences(text, dictionary))
+    text = embeddings_skipgram.open_text(folder / "en/train", "en")
+    sentences = list(embeddings_skipgram.Sentences(text, dictionary))
     assert 0 < len(sentences) < len(text)  # empty lines end documents
     assert all(piece.startswith("▁") for sentence in sentences for piece in sentence)
 

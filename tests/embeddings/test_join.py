@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.checkpoints.embedding_files import Vectors, read, write
-from fairseq_xl.commands import join_embeddings
+from fairseq_xl.commands import embeddings_join
 from fairseq_xl.data.corpora.token_stream import piece_counts
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
@@ -28,7 +28,7 @@ def files(data, tmp_path):
 
 
 def test_a_piece_has_the_vector_of_the_language_with_the_largest_share_of_it(data, files, tmp_path, capsys):
-    join_embeddings.main([str(data), *files, str(tmp_path / "joint.npz")])
+    embeddings_join.main([str(data), *files, str(tmp_path / "joint.npz")])
     joint = read(tmp_path / "joint.npz")
     values = dict(zip(joint.symbols, joint.rows[:, 0].tolist()))
     expected = {f"▁{word}": value for code, value in (("en", 1), ("de", 2)) for word in WORDS[code]}
@@ -46,7 +46,7 @@ def test_shares_are_compared_not_counts(tmp_path, capsys):
     rows = np.ones((2, 4), dtype=np.float32)
     write(Vectors(["▁house", "▁stone"], rows), tmp_path / "en.npz")
     write(Vectors(["▁house", "▁stone"], 2 * rows), tmp_path / "de.npz")
-    join_embeddings.main([str(data), f"en={tmp_path}/en.npz", f"de={tmp_path}/de.npz", str(tmp_path / "joint.npz")])
+    embeddings_join.main([str(data), f"en={tmp_path}/en.npz", f"de={tmp_path}/de.npz", str(tmp_path / "joint.npz")])
     joint = read(tmp_path / "joint.npz")
     assert dict(zip(joint.symbols, joint.rows[:, 0].tolist())) == {"▁house": 2, "▁stone": 1}
     counts = piece_counts(data / "en/train", "en", len(symbols))
@@ -66,4 +66,4 @@ def test_mistakes(data, files, tmp_path):
         ([files[0], files[1].replace("de=", "it=")], "it"),
     ):
         with pytest.raises(UserError, match=message):
-            join_embeddings.main([str(data), *given, output])
+            embeddings_join.main([str(data), *given, output])

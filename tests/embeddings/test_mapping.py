@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.checkpoints.embedding_files import Vectors, read, space_of, write
-from fairseq_xl.commands import map_embeddings
+from fairseq_xl.commands import embeddings_map
 from fairseq_xl.embeddings import mapping
 from fairseq_xl.embeddings.mapping import SelfLearning
 from fairseq_xl.errors import UserError
@@ -148,7 +148,7 @@ def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys):
         ("unsupervised", 600, []),
     ):
         files = [str(tmp_path / f"{name}.npz") for name in ("source", "target", "out")]
-        map_embeddings.main([*files, "--start", start, *options])
+        embeddings_map.main([*files, "--start", start, *options])
         report = json.loads(capsys.readouterr().out)
         assert (report["start"], report["pairs"]) == (start, pairs)
         mapped = read(tmp_path / "out.npz")
@@ -186,11 +186,11 @@ def test_mistakes_are_reported(tmp_path):
         ("others", "have 0 pieces in common, two are needed"),
     ):
         with pytest.raises(UserError, match=message):
-            map_embeddings.main([two, str(tmp_path / f"{other}.npz"), output])
+            embeddings_map.main([two, str(tmp_path / f"{other}.npz"), output])
     for options, message in (
         (["--min-length", "2"], "have 0 pieces of at least 2 characters in common"),
         (["--min-length", "0"], "--min-length 0: 1 or more is needed"),
         (["--start", "unsupervised", "--ignore-case"], "are for --start identical"),
     ):
         with pytest.raises(UserError, match=message):
-            map_embeddings.main([two, two, output, *options])
+            embeddings_map.main([two, two, output, *options])

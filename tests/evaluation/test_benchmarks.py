@@ -7,7 +7,7 @@ import pytest
 import sacrebleu
 
 from fairseq_xl import __version__
-from fairseq_xl.commands import score_xglue, score_xtreme, submission
+from fairseq_xl.commands import score_submission, score_xglue, score_xtreme
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap, prediction_folders, xglue, xtreme
 from fairseq_xl.evaluation.benchmarks import PUBLISHED, accuracy_scores, answer_scores
@@ -284,7 +284,7 @@ PREDICTED = {  # what fairseq-validate writes -> what submissions have
 def test_submissions(tmp_path, benchmark, task, suffix):
     written, name, expected = PREDICTED[benchmark, task, suffix]
     write(tmp_path / f"in/test.de.{suffix}", written)
-    submission.main([benchmark, task, str(tmp_path / "in"), str(tmp_path / "out")])
+    score_submission.main([benchmark, task, str(tmp_path / "in"), str(tmp_path / "out")])
     assert [str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")] == [name]
     assert (tmp_path / "out" / name).read_text(encoding="utf-8") == expected
 
@@ -308,13 +308,13 @@ RATED = "1\t4\t3\t0.9\n2\t_\t0\t0.8\n"  # WPR trained as classification
 def test_predictions_of_another_task_doubled_or_cut(tmp_path, benchmark, task, text, message):
     write(tmp_path / "in/test.de.tsv", text)
     with pytest.raises(UserError, match=rf"test\.de\.tsv.*{message}"):
-        submission.main([benchmark, task, str(tmp_path / "in"), str(tmp_path / "out")])
+        score_submission.main([benchmark, task, str(tmp_path / "in"), str(tmp_path / "out")])
 
 
 def test_wpr_takes_the_class_of_classification(tmp_path):
     """XGLUE's own submissions have ratings, 0 to 4."""
     write(tmp_path / "in/test.de.tsv", RATED)
-    submission.main(["xglue", "WPR", str(tmp_path / "in"), str(tmp_path / "out")])
+    score_submission.main(["xglue", "WPR", str(tmp_path / "in"), str(tmp_path / "out")])
     assert (tmp_path / "out/WPR/de.prediction").read_text() == "3\n0\n"
 
 
@@ -324,11 +324,11 @@ def test_a_submission_is_of_one_model(tmp_path, capsys):
         files = {f"test.{language}.tsv": CLASSES for language in languages}
         prediction_folders.write_predictions(tmp_path / model, Origin(model, None, "classification"), files)
     line = [str(tmp_path / "a"), str(tmp_path / "out")]
-    submission.main(["xglue", "NC", *line])
+    score_submission.main(["xglue", "NC", *line])
     with pytest.raises(UserError, match="out/NC has predictions of a .*de.prediction among them"):
-        submission.main(["xglue", "NC", str(tmp_path / "b"), line[1]])
+        score_submission.main(["xglue", "NC", str(tmp_path / "b"), line[1]])
     with pytest.raises(UserError, match=r"de\.tsv: expected predictions of tagging, found those of classification"):
-        submission.main(["xglue", "NER", *line])
+        score_submission.main(["xglue", "NER", *line])
     write(tmp_path / "right/NC/xglue.nc.de.test", "a\tb\tnews\na\tb\tnews\n")
     write(tmp_path / "right/NC/xglue.nc.en.test", "a\tb\tnews\na\tb\tnews\n")
     score = ["--predictions", line[1], "--references", str(tmp_path / "right"), "--tasks", "NC"]
@@ -338,19 +338,19 @@ def test_a_submission_is_of_one_model(tmp_path, capsys):
         score_xglue.main(score)
     write(tmp_path / "a/test.en.tsv", CLASSES.splitlines()[0])
     with pytest.raises(UserError, match=r"test\.en\.tsv is not as a wrote it"):
-        submission.main(["xglue", "NC", *line])
+        score_submission.main(["xglue", "NC", *line])
 
 
 def test_a_submission_names_the_languages_that_it_lacks(tmp_path, caplog):
     """WPR's Spanish, which is not averaged, is one of them."""
     for language in ("de", "en", "fr", "zh"):
         write(tmp_path / f"in/test.{language}.tsv", "1\tq\t2\t0.5\n")
-    submission.main(["xglue", "WPR", str(tmp_path / "in"), str(tmp_path / "out")])
+    score_submission.main(["xglue", "WPR", str(tmp_path / "in"), str(tmp_path / "out")])
     assert f"{tmp_path}/in: no predictions of it, pt, es, which the submission lacks" in caplog.text
     caplog.clear()
     for language in ("it", "pt", "es"):
         write(tmp_path / f"in/test.{language}.tsv", "1\tq\t2\t0.5\n")
-    submission.main(["xglue", "WPR", str(tmp_path / "in"), str(tmp_path / "out")])
+    score_submission.main(["xglue", "WPR", str(tmp_path / "in"), str(tmp_path / "out")])
     assert "lacks" not in caplog.text
 
 
@@ -358,11 +358,11 @@ def test_submissions_that_cannot_be_written(tmp_path):
     with pytest.raises(
         UserError, match="NTG: submission converts .*, QAM; write it with .fairseq-xl score bleu --save."
     ):
-        submission.main(["xglue", "NTG", str(tmp_path), str(tmp_path)])
+        score_submission.main(["xglue", "NTG", str(tmp_path), str(tmp_path)])
     with pytest.raises(UserError, match="NERD is not one of xglue's tasks NER, POS"):
-        submission.main(["xglue", "NERD", str(tmp_path), str(tmp_path)])
+        score_submission.main(["xglue", "NERD", str(tmp_path), str(tmp_path)])
     with pytest.raises(UserError, match="no file test.LANGUAGE of de, en, es, nl"):
-        submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])
+        score_submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])
 
 
 def test_predictions_that_are_no_labels_are_named(caplog, tmp_path):

@@ -73,10 +73,10 @@ def test_texts_of_known_entropy():
 
 
 def test_the_command_reads_the_positions_that_mlm_predicts(data_bin, capsys):
-    fairseq_xl_command(["ngram-entropy", str(data_bin), "--langs", "en,de", "--frequency-exponent", "0"])
+    fairseq_xl_command(["score", "ngram-entropy", str(data_bin), "--langs", "en,de", "--frequency-exponent", "0"])
     uniform = json.loads(capsys.readouterr().out)
     assert uniform.keys() == {"en", "de"} and uniform["en"].keys() == {"tokens", *MODELS}
-    fairseq_xl_command(["ngram-entropy", str(data_bin), "--langs", "en", "--length", "32"])
+    fairseq_xl_command(["score", "ngram-entropy", str(data_bin), "--langs", "en", "--length", "32"])
     weighted = json.loads(capsys.readouterr().out)["en"]
     assert weighted["tokens"] == pytest.approx(0.15 * uniform["en"]["tokens"], rel=0.1)
     assert weighted["unigram"] > uniform["en"]["unigram"]  # rare pieces are sampled more often
@@ -87,7 +87,7 @@ def test_the_command_reads_the_positions_that_mlm_predicts(data_bin, capsys):
 )
 def test_wrong_arguments(data_bin, flags, message):
     with pytest.raises(UserError, match=message):
-        fairseq_xl_command(["ngram-entropy", str(data_bin), *flags])
+        fairseq_xl_command(["score", "ngram-entropy", str(data_bin), *flags])
 
 
 def test_probabilities_of_the_next_token_sum_to_one_and_follow_the_text():

@@ -1,4 +1,4 @@
-"""`fairseq-xl results`: a page of score files that `fairseq-xl score` printed for small files, read with a parser."""
+"""`fairseq-xl plot results`: a page of score files that `score` printed for small files, read with a parser."""
 
 import html.parser
 import json
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fairseq_xl.commands import results, score_xglue, score_xtreme
+from fairseq_xl.commands import plot_results, score_xglue, score_xtreme
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import results_page, xglue, xtreme
 from tests.evaluation.builders import ANSWERS, QUESTIONS, XGLUE, write
@@ -81,8 +81,8 @@ def scores(files):
 
 
 def made(folder, *arguments):
-    """The page of `fairseq-xl results`."""
-    results.main([*map(str, arguments), "--output", str(folder / "page.html")])
+    """The page of `fairseq-xl plot results`."""
+    plot_results.main([*map(str, arguments), "--output", str(folder / "page.html")])
     return Page((folder / "page.html").read_text(encoding="utf-8"))
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from fairseq_xl.commands.curves import main
+from fairseq_xl.commands.plot_curves import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.training_curves import draw, read_log
 

@@ -42,7 +42,7 @@ class Similarity(LabelledObjective):
 
     @classmethod
     def random_files(cls, text, count, length, candidates):
-        """Pairs of random texts, for `fairseq-xl rehearse`."""
+        """Pairs of random texts, for `fairseq-xl plan`."""
         return {"tsv": [f"{index % 6}\t{text(length)}\t{text(length)}" for index in range(count)]}
 
     def read(self, path, language):

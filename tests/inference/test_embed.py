@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairseq_xl.commands import embed, mine_bitext
+from fairseq_xl.commands import embed, search_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
 from tests.commands import dan, pretraining, run_train, trained
@@ -113,7 +113,7 @@ def files(data_bin, checkpoint, tmp_path):
 
 
 def mined(tmp_path, *words):
-    mine_bitext.main(list(map(str, (*words, "--output", tmp_path / "out"))))
+    search_bitext.main(list(map(str, (*words, "--output", tmp_path / "out"))))
     return (tmp_path / "out").read_text(encoding="utf-8")
 
 
@@ -162,4 +162,4 @@ def test_wrong_files_of_embeddings(data_bin, checkpoint, files, tmp_path):
 @pytest.mark.parametrize("given, message", [(2, "expected CHECKPOINT DATA"), (4, "arguments are required: --layer")])
 def test_missing_arguments(files, given, message):
     with pytest.raises(UserError, match=message):
-        mine_bitext.main((["a", "b"] + files[0])[4 - given :])
+        search_bitext.main((["a", "b"] + files[0])[4 - given :])

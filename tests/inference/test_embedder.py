@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fairseq_xl
-from fairseq_xl.commands.retrieve import main
+from fairseq_xl.commands.search_pairs import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import averages, cosine, evaluate_similarity, read_pairs
 from fairseq_xl.inference.embedder import Embedder, Embedders, batches, pool

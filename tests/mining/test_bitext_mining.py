@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from fairseq_xl.commands import mine_bitext
+from fairseq_xl.commands import search_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, margin
 from fairseq_xl.io.arrays import open_matrix
@@ -136,7 +136,7 @@ def files(tmp_path):
 def printed(capsys, data_bin, checkpoint, files, *more):
     names = [f"en={files / name}" for name in ("one", "two")]
     capsys.readouterr()
-    mine_bitext.main([str(word) for word in (checkpoint, data_bin, *names, "--layer", 1, *more)])
+    search_bitext.main([str(word) for word in (checkpoint, data_bin, *names, "--layer", 1, *more)])
     return json.loads(capsys.readouterr().out)
 
 
@@ -157,14 +157,14 @@ def test_tatoeba(data_bin, checkpoint, files, capsys):
     """The line of the second file for each line of the first."""
     names = [f"en={files / name}.plain" for name in ("one", "two")]
     more = ["--layer", "1", "--nearest", "--output", str(files / "out")]
-    mine_bitext.main([str(checkpoint), str(data_bin), *names, *more])
+    search_bitext.main([str(checkpoint), str(data_bin), *names, *more])
     assert (files / "out").read_text().splitlines() == [str(number) for number in range(11, -1, -1)]
 
 
 @pytest.mark.parametrize("more", [[], ["--threshold", 1.02]])
 def test_sentences_are_embedded_in_blocks_for_an_index(data_bin, checkpoint, files, capsys, monkeypatch, more):
     expected = printed(capsys, data_bin, checkpoint, files, "--output", files / "memory", *more)
-    monkeypatch.setattr(mine_bitext, "EMBEDDING_BLOCK", 5)
+    monkeypatch.setattr(search_bitext, "EMBEDDING_BLOCK", 5)
     index = ["--index", files / "indices", "--output", files / "disk"]
     assert printed(capsys, data_bin, checkpoint, files, *index, *more) == expected and expected["pairs"] > 5
     rows = [[line.split("\t") for line in (files / name).read_text().splitlines()] for name in ("memory", "disk")]
@@ -198,4 +198,4 @@ def test_what_is_refused(data_bin, checkpoint, files, capsys, monkeypatch, chang
 
 def test_files_without_a_language(data_bin, checkpoint):
     with pytest.raises(UserError, match="one: expected LANGUAGE=FILE"):
-        mine_bitext.main([str(checkpoint), str(data_bin), "one", "two", "--layer", "1"])
+        search_bitext.main([str(checkpoint), str(data_bin), "one", "two", "--layer", "1"])

@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 import pytest
 
-from fairseq_xl.commands import mine_bitext
+from fairseq_xl.commands import search_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.mining import disk_index
 from fairseq_xl.mining.bitext_mining import mine
@@ -200,11 +200,11 @@ def test_the_command_with_an_index(tmp_path, capfd):
         outputs = []
         for number, options in enumerate(([], index)):
             capfd.readouterr()
-            mine_bitext.main([*line, *more, *options, "--output", str(tmp_path / f"out{number}")])
+            search_bitext.main([*line, *more, *options, "--output", str(tmp_path / f"out{number}")])
             assert json.loads(capfd.readouterr().out)["sentences"] == [300, 300]  # and nothing else, as from FAISS
             outputs.append((tmp_path / f"out{number}").read_text().splitlines())
         assert len(outputs[0]) > 100 and len({*outputs[0]} ^ {*outputs[1]}) <= 6
     assert list((tmp_path / "indices").iterdir()) == []
     # before it reads embeddings
     with pytest.raises(UserError, match="--index .*/en: cannot make .* folder: File exists"):
-        mine_bitext.main(["CHECKPOINT", "DATA", *line[3:], "--layer", "1", "--index", str(tmp_path / "en")])
+        search_bitext.main(["CHECKPOINT", "DATA", *line[3:], "--layer", "1", "--index", str(tmp_path / "en")])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny_data import write_items
 
-from fairseq_xl.commands import mine_negatives
+from fairseq_xl.commands import search_negatives
 from fairseq_xl.data.corpora import negatives
 from fairseq_xl.data.corpora.negatives import LengthRange, negatives_file, read_negatives
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
@@ -411,7 +411,7 @@ def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, t
     losses = [float.fromhex(loss) for loss in output.losses]
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
     capsys.readouterr()
-    mine_negatives.main([str(tmp_path / "dan/checkpoint_best.pt"), str(text), "--count", "2"])
+    search_negatives.main([str(tmp_path / "dan/checkpoint_best.pt"), str(text), "--count", "2"])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [entry["prefix"].split("/")[-1] for entry in found] == [
         "train.en-de",
@@ -441,14 +441,14 @@ def test_shards_are_mined_one_by_one_and_with_the_pairs_of_the_training(data_bin
     run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de", *length))
     capsys.readouterr()
     arguments = [str(tmp_path / "dan/checkpoint_last.pt"), f"{text}:{other}"]
-    mine_negatives.main(arguments)
+    search_negatives.main(arguments)
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {entry["made_with"]["length"] for entry in entries} == {20}  # that of the network's training
     assert [entry["prefix"] for entry in entries] == [
         f"{folder}/en-de/{name}"
         for folder, name in ((text, "train.en-de"), (other, "train.en-de"), (text, "valid.en-de"))
     ]
-    mine_negatives.main([*arguments, "--pairs", "en-fr", "--splits", "valid", "--length", "9"])
+    search_negatives.main([*arguments, "--pairs", "en-fr", "--splits", "valid", "--length", "9"])
     found = json.loads(capsys.readouterr().out)
     assert found["prefix"] == f"{text}/en-fr/valid.en-fr" and found["made_with"]["length"] == 9
 
@@ -470,7 +470,7 @@ def test_missing_negatives_are_reported_before_the_first_update(text, tmp_path, 
 def test_all_splits_are_looked_for_before_the_first_is_mined(text, tmp_path):
     run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
     with pytest.raises(UserError, match="no language pair has the split 'dev'"):
-        mine_negatives.main([str(tmp_path / "dan/checkpoint_last.pt"), str(text), "--splits", "train,dev"])
+        search_negatives.main([str(tmp_path / "dan/checkpoint_last.pt"), str(text), "--splits", "train,dev"])
     assert not list(text.glob("*/*.negatives.*"))
 
 
@@ -489,4 +489,4 @@ def test_mistakes_of_the_command(text, tmp_path):
         ([str(tmp_path / "none.pt"), str(text)], "none.pt"),
     ):
         with pytest.raises(UserError, match=message):
-            mine_negatives.main(arguments)
+            search_negatives.main(arguments)

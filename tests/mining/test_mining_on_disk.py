@@ -1,4 +1,4 @@
-"""`mine-bitext --index`: its files are those of the command in memory; its memory, mistakes and full disks.
+"""`search bitext --index`: its files are those of the command in memory; its memory, mistakes and full disks.
 
 Blocks and runs have a few records, and a search looks into all cells, which makes it exact.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairseq_xl.commands import mine_bitext
+from fairseq_xl.commands import search_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import temporary_arrays
 from fairseq_xl.io.files import replacing
@@ -84,7 +84,7 @@ def line_of(tmp_path, *more):
 def mined(tmp_path, capfd, *more):
     """What the command prints and writes."""
     capfd.readouterr()
-    mine_bitext.main([*line_of(tmp_path, *more), "--output", str(tmp_path / "out")])
+    search_bitext.main([*line_of(tmp_path, *more), "--output", str(tmp_path / "out")])
     return json.loads(capfd.readouterr().out), (tmp_path / "out").read_text(encoding="utf-8").splitlines()
 
 
@@ -181,7 +181,7 @@ def test_what_is_refused(sides, tmp_path, monkeypatch, content, message, more):
     if content is not None:
         (tmp_path / "one").write_bytes(content)
     with pytest.raises(UserError, match=message):
-        mine_bitext.main(line_of(tmp_path, *more))
+        search_bitext.main(line_of(tmp_path, *more))
     assert not more or list((tmp_path / "indices").iterdir()) == []
 
 
@@ -236,7 +236,7 @@ def test_sigterm_removes_the_files(sides, tmp_path, monkeypatch):
     previous = signal.signal(signal.SIGTERM, own)
     try:
         with pytest.raises(SystemExit) as ended:
-            mine_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices", "--output", tmp_path / "out"))
+            search_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices", "--output", tmp_path / "out"))
         assert signal.getsignal(signal.SIGTERM) is own
     finally:
         signal.signal(signal.SIGTERM, previous)
@@ -248,7 +248,7 @@ def test_a_thread_mines(sides, tmp_path):
     """Only the main thread may have a handler of SIGTERM."""
     write(tmp_path, sides)
     line = line_of(tmp_path, "--index", tmp_path / "indices", "--output", tmp_path / "out")
-    thread = threading.Thread(target=mine_bitext.main, args=[line])
+    thread = threading.Thread(target=search_bitext.main, args=[line])
     thread.start()
     thread.join()
     assert (tmp_path / "out").exists()
@@ -281,14 +281,14 @@ def test_a_full_disk_behind_standard_output(sides, tmp_path, monkeypatch):
     write(tmp_path, sides)
     monkeypatch.setattr(sys, "stdout", Full())
     with pytest.raises(OSError, match="No space left on device"):
-        mine_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices"))
+        search_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices"))
     assert list((tmp_path / "indices").iterdir()) == []
 
 
 def refused(sides, tmp_path):
     write(tmp_path, sides)
     with pytest.raises(UserError, match="/indices.*: no room is left on its disk$"):
-        mine_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices", "--output", tmp_path / "out"))
+        search_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices", "--output", tmp_path / "out"))
     assert list((tmp_path / "indices").iterdir()) == [] and not (tmp_path / "out").exists()
 
 
@@ -333,7 +333,7 @@ def test_other_errors_of_faiss_are_shown(sides, tmp_path, monkeypatch):
     write(tmp_path, sides)
     monkeypatch.setattr(disk_index, "MERGE", "raise SystemExit('a defect')")
     with pytest.raises(RuntimeError, match="FAISS cannot merge the index:\na defect"):
-        mine_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices"))
+        search_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices"))
 
 
 # Memory
@@ -343,7 +343,7 @@ import json
 import sys
 from pathlib import Path
 from fairseq_xl.mining import disk_index
-from fairseq_xl.commands import mine_bitext
+from fairseq_xl.commands import search_bitext
 from fairseq_xl.io import lines, temporary_arrays
 
 def measured(function):  # records the process's anonymous memory (MiB) before each call
@@ -360,11 +360,11 @@ temporary_arrays.RUN_RECORDS = 1024
 temporary_arrays.GrowingArray.append = measured(temporary_arrays.GrowingArray.append)
 temporary_arrays.LazySequence.__iter__ = measured(temporary_arrays.LazySequence.__iter__)
 disk_index.search = measured(disk_index.search)
-write_lines = mine_bitext.write_lines
-mine_bitext.write_lines = lambda *args: [write_lines(*args), measured(len)("")]
+write_lines = search_bitext.write_lines
+search_bitext.write_lines = lambda *args: [write_lines(*args), measured(len)("")]
 for words in json.loads(sys.argv[1]):
     most.clear()
-    mine_bitext.main(words)
+    search_bitext.main(words)
     print(max(most))
 """
 

@@ -1,11 +1,11 @@
-"""XTREME's retrieval tasks: the files of the submission are those of mine-bitext; the layer is chosen on BUCC's dev."""
+"""XTREME's retrieval tasks: the submission has the files of `search bitext`; the layer is chosen on BUCC's dev."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from fairseq_xl.commands import mine_bitext, retrieve_xtreme
+from fairseq_xl.commands import search_bitext, search_xtreme
 from fairseq_xl.errors import UserError
 from fairseq_xl.mining.bitext_mining import distinct
 from tests.commands import pretraining, trained
@@ -50,20 +50,20 @@ def printed(capsys, command, *words):
 def test_files_are_those_of_mine_bitext(data_bin, checkpoint, download, capsys):
     chosen = ["--layer", 1, "--pooling", "mean"]
     out = download / "out"
-    result = printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, out, "--langs", "de", *chosen)
+    result = printed(capsys, search_xtreme, checkpoint, data_bin, download, out, "--langs", "de", *chosen)
     assert (result["layer"], result["pooling"]) == (1, "mean")
     found = {}
     for name, more in (("dev", ["--gold", download / "bucc2018/de-en.dev.gold"]), ("test", [])):
         sides = [f"{code}={download}/bucc2018/de-en.{name}.{code}" for code in ("de", "en")]
         threshold = ["--threshold", found["dev"]["threshold"]] if found else []
         saved = ["--layer", 1, "--output", download / "mined"]
-        found[name] = printed(capsys, mine_bitext, checkpoint, data_bin, *sides, *more, *threshold, *saved)
+        found[name] = printed(capsys, search_bitext, checkpoint, data_bin, *sides, *more, *threshold, *saved)
     scores = result["choices"][0]["dev"]["de"]
     assert scores == {name: found["dev"][name] for name in scores} and scores["f1"] > 0
     assert (out / "bucc2018/test-de.tsv").read_text() == (download / "mined").read_text() != ""
     sides = [f"{code}={download}/tatoeba/de-en.{code}" for code in ("en", "de")]
     printed(
-        capsys, mine_bitext, checkpoint, data_bin, *sides, "--nearest", "--layer", 1, "--output", download / "mined"
+        capsys, search_bitext, checkpoint, data_bin, *sides, "--nearest", "--layer", 1, "--output", download / "mined"
     )
     assert (out / "tatoeba/test-de.tsv").read_text() == (download / "mined").read_text()
     assert (out / "tatoeba/test-de.tsv").read_text() == (download / "tatoeba-labels.tsv").read_text()
@@ -72,7 +72,7 @@ def test_files_are_those_of_mine_bitext(data_bin, checkpoint, download, capsys):
 def test_the_files_that_are_stored_with_the_tests(data_bin, checkpoint, tmp_path, capsys):
     stored = Path(__file__).parents[1] / "preprocess/files/xtreme/download"
     chosen = ["--langs", "de", "--layer", 1, "--pooling", "mean"]
-    result = printed(capsys, retrieve_xtreme, checkpoint, data_bin, stored, tmp_path, *chosen)
+    result = printed(capsys, search_xtreme, checkpoint, data_bin, stored, tmp_path, *chosen)
     assert set(result["choices"][0]["dev"]["de"]) == {"threshold", "f1", "precision", "recall"}
     nearest = (tmp_path / "tatoeba/test-de.tsv").read_text().splitlines()
     assert len(nearest) == 3 and set(nearest) <= {"0", "1", "2"}
@@ -81,20 +81,20 @@ def test_the_files_that_are_stored_with_the_tests(data_bin, checkpoint, tmp_path
 
 def test_16_bits(data_bin, checkpoint, download, capsys):
     chosen = ["--langs", "de", "--layer", 1, "--pooling", "mean", "--fp16"]
-    printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", *chosen)
+    printed(capsys, search_xtreme, checkpoint, data_bin, download, download / "out", *chosen)
     assert (download / "out/tatoeba/test-de.tsv").read_text() == (download / "tatoeba-labels.tsv").read_text()
 
 
 def test_the_best_layer_of_bucc_is_used(data_bin, checkpoint, download, capsys, monkeypatch):
     """Repeated sentences are searched for once in each of BUCC's four files, not for each choice."""
     searched = []
-    monkeypatch.setattr(retrieve_xtreme, "distinct", lambda texts: searched.append(texts) or distinct(texts))
-    result = printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", "--langs", "de")
+    monkeypatch.setattr(search_xtreme, "distinct", lambda texts: searched.append(texts) or distinct(texts))
+    result = printed(capsys, search_xtreme, checkpoint, data_bin, download, download / "out", "--langs", "de")
     scores = {(entry["layer"], entry["pooling"]): entry["dev"]["de"]["f1"] for entry in result["choices"]}
     assert len(searched) == 4
     assert len(scores) > 2 and scores[result["layer"], result["pooling"]] == max(scores.values())
     chosen = ["--layer", result["layer"], "--pooling", result["pooling"], "--langs", "de"]
-    printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "again", *chosen)
+    printed(capsys, search_xtreme, checkpoint, data_bin, download, download / "again", *chosen)
     for name in ("bucc2018/test-de.tsv", "tatoeba/test-de.tsv"):
         assert (download / "out" / name).read_text() == (download / "again" / name).read_text()
 
@@ -119,7 +119,7 @@ def test_what_is_refused(data_bin, checkpoint, download, capsys, change, more, m
     if change:
         write(download / change[0], change[1])
     with pytest.raises(UserError, match=message):
-        printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", *more)
+        printed(capsys, search_xtreme, checkpoint, data_bin, download, download / "out", *more)
     assert not (download / "out").exists()
 
 
@@ -128,4 +128,4 @@ def test_without_bucc_a_layer_is_needed(data_bin, checkpoint, download, capsys):
     for code in ("af", "en"):
         write(download / f"tatoeba/af-en.{code}", "a\n")
     with pytest.raises(UserError, match="give --layer and --pooling: without BUCC's dev files they cannot be selected"):
-        printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", "--langs", "af")
+        printed(capsys, search_xtreme, checkpoint, data_bin, download, download / "out", "--langs", "af")

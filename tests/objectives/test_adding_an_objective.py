@@ -18,7 +18,7 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.tasks import TASK_CLASS_NAMES, TASK_REGISTRY
 
 from fairseq_xl import objectives
-from fairseq_xl.commands import convert, export_onnx, predict, rehearse, score_labelled
+from fairseq_xl.commands import model_convert, model_export, plan, predict, score_labelled
 from fairseq_xl.criterions.combined import define_criterions
 from fairseq_xl.data.corpora.base import BREAK_MODES
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
@@ -251,9 +251,9 @@ def test_all_commands_know_a_corpus_and_a_task_type_of_another_package(
     (score,) = scores.statistics(f"pearson_{TASK_TYPE}_de", "valid")
     assert float(score) == pytest.approx(100 * statistics.correlation(gold, predicted), abs=0.006)
 
-    convert.main([str(checkpoint), str(tmp_path / "xlmr"), "--data", str(encoded)])
+    model_convert.main([str(checkpoint), str(tmp_path / "xlmr"), "--data", str(encoded)])
     assert json.loads((tmp_path / "xlmr/config.json").read_text("utf-8"))["model_type"] == "xlm-roberta"
-    export_onnx.main([str(checkpoint), str(tmp_path / "onnx"), "--data", str(encoded)])
+    model_export.main([str(checkpoint), str(tmp_path / "onnx"), "--data", str(encoded)])
     exported = Exported(tmp_path / "onnx", threads=1)
     assert exported.description["kind"] == TASK_TYPE
     encode, symbols = TextEncoder(encoded, XLDictionary.load(encoded / "dict.txt")), exported.description["symbols"]
@@ -272,7 +272,7 @@ def test_a_head_of_another_package_is_converted_and_its_training_rehearsed(insta
     task = cli(task=f"xl_{TASK_TYPE}", criterion=f"xl_{TASK_TYPE}", arch="xl_xlmr_tiny", layers=1)
     run_train([encoded, *task, *labeled(tmp_path, tmp_path / "run"), "--pooler", "--max-update", 2])
     checkpoint, text = tmp_path / "run/checkpoint_last.pt", "Haus\tGarten"
-    convert.main([str(checkpoint), str(tmp_path / "xlmr"), "--data", str(encoded)])
+    model_convert.main([str(checkpoint), str(tmp_path / "xlmr"), "--data", str(encoded)])
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "xlmr").eval()
     (tmp_path / "text").write_text(f"{text}\n", encoding="utf-8")
     capsys.readouterr()
@@ -286,7 +286,7 @@ def test_a_head_of_another_package_is_converted_and_its_training_rehearsed(insta
 
     (tmp_path / "run.yaml").write_text(f"task: xl_{TASK_TYPE}\ncriterion: xl_{TASK_TYPE}\n", encoding="utf-8")
     words = cli(arch="xl_xlmr_tiny", optimizer="adam", lr=0.001, batch_size=8, length=32, max_update=2)
-    rehearse.main([str(tmp_path / "run.yaml"), *map(str, words), "--train-langs", "en,de"])
+    plan.main([str(tmp_path / "run.yaml"), *map(str, words), "--train-langs", "en,de"])
     shown = capsys.readouterr().out
     assert f"batch of xl_{TASK_TYPE}" in shown and "8 examples, 256 tokens" in shown
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from preprocess import binarize, disjoint
-from preprocess.__main__ import main as preprocess
+from preprocess.commands.prepare import main as preprocess
 from tests.preprocess.tiny_corpus import documents, write
 from tests.tasks.conftest import preprocess_here
 

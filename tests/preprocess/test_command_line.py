@@ -19,7 +19,8 @@ from tiny_corpus import change, content
 
 from fairseq_xl.errors import UserError
 from preprocess import binarize
-from preprocess.__main__ import Formatter, main, parse_arguments
+from preprocess.commands import Formatter
+from preprocess.commands.prepare import main
 from preprocess.pipeline import prepare
 from tests.warm_python import python
 
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def command(*arguments):
     return subprocess.run(
-        [python(), "-m", "preprocess", *map(str, arguments)],
+        [python(), "-m", "fairseq_xl", "data", "prepare", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -53,7 +54,7 @@ def test_a_terminal_shows_rate_and_time_left(corpus, tmp_path):
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
     run = subprocess.Popen(
-        [python(), "-m", "preprocess", str(corpus), str(tmp_path / "data-bin")],
+        [python(), "-m", "fairseq_xl", "data", "prepare", str(corpus), str(tmp_path / "data-bin")],
         cwd=ROOT,
         stdout=its,
         stderr=its,
@@ -100,18 +101,13 @@ def test_a_data_bin_that_is_a_file(corpus, tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        (["c.yaml"], "DATA_BIN is missing"),
-        (["c.yaml", "data-bin", "--jobs", "0"], "--jobs must be 1 or more, found 0"),
-        (
-            ["--verify", "data-bin", "--jobs", "2", "--check-only"],
-            "--verify data-bin takes no other option, found --jobs, --check-only",
-        ),
-        (["--verify", "data-bin", "--spm-model", "m", "--dict", "d"], "no other option, found --spm-model, --dict"),
+        ([], "the following arguments are required: CONFIG.yaml"),
+        (["c.yaml"], "DATA is missing"),
     ],
 )
 def test_arguments(arguments, expected, capsys):
     with pytest.raises(SystemExit):
-        parse_arguments(arguments)
+        main(arguments)
     assert expected in capsys.readouterr().err
 
 

@@ -11,7 +11,8 @@ from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.subwords import FILES, vocabulary_kind
 from fairseq_xl.data.vocabulary.xlm_bpe import XLMPieces
 from fairseq_xl.errors import UserError
-from preprocess.__main__ import main
+from preprocess.commands.prepare import main
+from preprocess.commands.verify import main as verify_command
 from preprocess.config import read_config
 from preprocess.disjoint import join
 from preprocess.pipeline import prepare
@@ -125,7 +126,7 @@ def test_another_kind_replaces_the_first(named, tmp_path, fairseq_in_process, ca
     prepare(change(named, vocabulary={"wordpiece": "vocab.txt"}), data)
     assert vocabulary_kind(data) == "wordpiece"
     assert not any((data / name).exists() for name in FILES["xlm"])
-    assert main(["--verify", str(data)]) == 0
+    assert verify_command([str(data)]) == 0
     with pytest.raises(UserError, match="monolingual text of one language is expected|has a vocabulary of kind"):
         join(tmp_path / "joined", [data, data])
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from preprocess.sample.__main__ import main
+from preprocess.commands.sample import main
 from preprocess.sample.corpus import EVALUATION, plan, write
 from preprocess.sample.generator import REALIZERS, held_out
 from preprocess.sample.lexicon import LANGUAGES, TOPICS, adjectives, adverbs, classes, nouns, verbs

@@ -18,8 +18,8 @@ from fairseq_xl.data.store.manifest import data_folders
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.fingerprints import sha256_of
 from preprocess import binarize, files, joined, shards
-from preprocess.__main__ import main
 from preprocess.check import check
+from preprocess.commands.prepare import main
 from preprocess.config import read_config
 from preprocess.pipeline import prepare
 from preprocess.verification import verify
@@ -388,7 +388,7 @@ def test_a_compressed_file_is_read_once(tmp_path, monkeypatch):
 def test_a_killed_command_is_continued(divided_corpus, tmp_path, fairseq_in_process):
     """It is killed when shard 0 is complete; all its processes end, and shard 0 is not made again."""
     data_bin = tmp_path / "data-bin"
-    command = [python(), "-m", "preprocess", str(divided_corpus), str(data_bin), "--jobs", "2"]
+    command = [python(), "-m", "fairseq_xl", "data", "prepare", str(divided_corpus), str(data_bin), "--jobs", "2"]
     run = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
     while run.poll() is None and not (data_bin / "0" / "manifest.json").exists():
         time.sleep(0.01)

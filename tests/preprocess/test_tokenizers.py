@@ -10,7 +10,7 @@ from tiny_corpus import change
 
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.errors import UserError
-from preprocess.__main__ import main
+from preprocess.commands.prepare import main
 from preprocess.pipeline import prepare
 
 

@@ -13,7 +13,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io import fingerprints
 from fairseq_xl.io.fingerprints import SAMPLE_BYTES, SAMPLES, fingerprint
 from preprocess import disjoint
-from preprocess.__main__ import main, parse_arguments
+from preprocess.commands.verify import main as verify_command
 from preprocess.pipeline import prepare
 from preprocess.verification import verify
 from tests.tiny_data import write_items
@@ -44,7 +44,7 @@ def test_the_manifest_has_one_of_every_file(prepared):
 def test_verify_names_every_change(prepared, capsys, caplog):
     files = len(known(prepared))
     with caplog.at_level("INFO"):
-        assert main(["--verify", str(prepared)]) == 0
+        assert verify_command([str(prepared)]) == 0
     assert f"{prepared}: all {files} files are unchanged" in caplog.text
     for name in ("en/train.bin", "en-de/valid.en-de.de.idx", "dict.txt"):
         raw = bytearray((prepared / name).read_bytes())
@@ -54,7 +54,7 @@ def test_verify_names_every_change(prepared, capsys, caplog):
     with open(prepared / "en/train.idx", "ab") as file:
         file.write(b"0")
     write_items(prepared / "fr/train", [[4, 2]])
-    assert main(["--verify", str(prepared)]) == 1
+    assert verify_command([str(prepared)]) == 1
     first, *changes = capsys.readouterr().err.splitlines()
     assert first.startswith(f"7 change(s) since {prepared} was written; remove the changed files and run the same")
     size = known(prepared)["en/train.idx"]["bytes"]
@@ -84,17 +84,13 @@ def test_what_is_removed_is_made_anew(corpus, prepared):
 
 
 def test_what_is_no_data_bin(tmp_path, capsys):
-    assert main(["--verify", str(tmp_path)]) == 1
+    assert verify_command([str(tmp_path)]) == 1
     assert "has no manifest.json" in capsys.readouterr().err
     for entries in ('["x"]', '{"a": 1}', '{"a": {"bytes": "many"}}', '{"a": {}}'):
         (tmp_path / "manifest.json").write_text(f'{{"format": 1, "fingerprints": {entries}}}')
-        assert main(["--verify", str(tmp_path)]) == 1
+        assert verify_command([str(tmp_path)]) == 1
         sentence = "is not a manifest" if entries == '["x"]' else "is damaged: "
         assert f"manifest.json {sentence}" in capsys.readouterr().err
-    for arguments, expected in ((["c.yaml", "--verify", "data"], "takes no other folder"), ([], "CONFIG.yaml is mis")):
-        with pytest.raises(SystemExit):
-            parse_arguments(arguments)
-        assert expected in capsys.readouterr().err
 
 
 def test_joined_languages_have_their_own_and_take_over_no_damage(tmp_path, fairseq_in_process, capsys):

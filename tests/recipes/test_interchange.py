@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.commands.sample import main as write_sample
 from tests.recipes.configurations import RECIPES
 from tests.recipes.scripts import run, succeeded
 

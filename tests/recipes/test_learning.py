@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.model_options import EncoderConfig
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.commands.sample import main as write_sample
 from recipes import experiment
 
 pytestmark = pytest.mark.usefixtures("warm")

@@ -6,7 +6,7 @@ import re
 import pytest
 from sacrebleu.metrics import BLEU
 
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.commands.sample import main as write_sample
 from tests.recipes.scripts import ROOT, run
 
 pytestmark = pytest.mark.usefixtures("warm")

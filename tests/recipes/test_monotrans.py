@@ -14,9 +14,9 @@ from fairseq_xl.commands import main as fairseq_xl_command
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
-from preprocess.__main__ import main as preprocess
+from preprocess.commands.prepare import main as preprocess
+from preprocess.commands.sample import main as write_sample
 from preprocess.disjoint import main as disjoint
-from preprocess.sample.__main__ import main as write_sample
 from recipes import best_seed, experiment
 from tests.io.builders import IDENTITY, checkpoint
 from tests.recipes import scripts
@@ -338,10 +338,10 @@ def test_mapped_embeddings(nano, monkeypatch, capsys):
     succeed(*command)
     assert (nano / "clwe/language-module.pt").read_bytes() == module
     for start in ("identical", "unsupervised"):
-        fairseq_xl_command(["map-embeddings", "de.npz", "en.npz", f"{start}.npz", "--start", start])
+        fairseq_xl_command(["embeddings", "map", "de.npz", "en.npz", f"{start}.npz", "--start", start])
     assert (nano / "unsupervised.npz").read_bytes() != (nano / "identical.npz").read_bytes()
     given = [nano / "clwe/checkpoint_last.pt", data / "de", nano / "identical.npz", nano / "clwe-de.pt"]
-    fairseq_xl_command(["language-module", "from-embeddings", *map(str, given)])
+    fairseq_xl_command(["model", "language-module", "from-embeddings", *map(str, given)])
     vectors = read_vectors(nano / "en.npz")
     state = load_plain(nano / "clwe/checkpoint_last.pt")["model"]
     start = load_plain(nano / "clwe/start/checkpoint_last.pt")["model"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairseq_xl.errors import UserError
+from preprocess.commands.sample import main as write_sample
 from preprocess.config import read_config
-from preprocess.sample.__main__ import main as write_sample
 from recipes import concatenated, experiment, low_resource, word_pairs
 from tests.tasks.tiny_text import write
 

@@ -12,7 +12,7 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import flags, merge_objective_options
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.commands.sample import main as write_sample
 from recipes import corpus, quickstart as quickstart_script, test_set
 from recipes.experiment_file import Experiment
 from tests.command_line import cli
@@ -225,10 +225,10 @@ def test_the_command_line_changes_the_settings_that_it_names(given, others):
 @pytest.mark.parametrize(
     "command",
     [
-        ["-m", "preprocess", "x.yaml", "data"],
-        ["-m", "preprocess.disjoint"],
-        ["-m", "preprocess.readers.wmt"],
-        ["-m", "fairseq_xl", "mine-negatives"],
+        ["-m", "fairseq_xl", "data", "prepare", "x.yaml", "data"],
+        ["-m", "fairseq_xl", "data", "disjoint"],
+        ["-m", "fairseq_xl", "data", "read", "wmt"],
+        ["-m", "fairseq_xl", "search", "negatives"],
         ["-m", "fairseq_xl", "score", "bleu"],
     ],
 )
@@ -292,7 +292,7 @@ def test_an_incomplete_sample_is_made_again(tmp_path, monkeypatch):
         calls.append(arguments)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("preprocess.sample.__main__.main", fail)
+    monkeypatch.setattr("preprocess.commands.sample.main", fail)
     for _ in range(2):
         with pytest.raises(OSError, match="No space left"):
             corpus.make(folder, [])

@@ -19,7 +19,7 @@ from sentencepiece import SentencePieceProcessor
 import fairseq_xl
 from fairseq_xl.commands import config
 from fairseq_xl.objectives import OBJECTIVES
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.commands.sample import main as write_sample
 from tests import reference
 from tests.tasks import test_published_translation
 
@@ -175,7 +175,7 @@ def test_commands_take_what_was_written_before(monkeypatch, capsys):
         elif line[:2] == ["fairseq-xl", "config"] and line[-2] == ">":
             config.main(line[2:-2])
             yaml[line[-1]] = OmegaConf.create(capsys.readouterr().out)
-        elif line[:2] == ["fairseq-xl", "curves"]:
+        elif line[:2] == ["fairseq-xl", "plot", "curves"]:
             assert {word.split("=")[1] for word in line if "=" in word} <= logs
         elif line[0] == "bash":  # recipes/SYSTEM/STEP.sh DATA SAVE_DIR ..., or MODE DATA SAVE_DIR ...
             save_dir = line[4] if line[1].endswith(("generation.sh", "recipes/finetune.sh")) else line[3]
@@ -267,7 +267,7 @@ def test_commands_run_one_after_the_other(tmp_path, monkeypatch):
     for line in [*lines, [sys.executable, "-c", in_python]]:
         kind = Path(line[1]).name if line[0] == "bash" else line[0]
         tiny = TINY_XLM_R.get(kind, "").split() if XLM_R in line else []
-        if line[:2] == ["fairseq-xl", "average"]:  # two updates make no epoch, whose checkpoints it reads
+        if line[:2] == ["fairseq-xl", "model", "average"]:  # two updates make no epoch, whose checkpoints it reads
             for epoch in range(1, 6):
                 shutil.copy(
                     tmp_path / "runs/my/en-de/checkpoint_last.pt", tmp_path / f"runs/my/en-de/checkpoint{epoch}.pt"

@@ -58,7 +58,7 @@ def test_rehearse_pages_have_the_text_and_head_of_the_command(system):
     "entry", [pytest.param(entry, marks=[] if entry in FIRST else pytest.mark.slow) for entry in ENTRIES], ids=NAMES
 )
 def test_rehearse_counts_what_the_page_says(entry, tmp_path):
-    """After a change of the memory: fairseq-xl rehearse --list recipes/papers.yaml --write."""
+    """After a change of the memory: fairseq-xl plan --list recipes/papers.yaml --write."""
     counted = count(entry.setting(), tmp_path / "text")
     expected = rows(entry.system)[report.row_name(entry)]
     made = report.markdown(entry.system, [(entry, counted)])

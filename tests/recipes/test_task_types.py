@@ -87,7 +87,10 @@ def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):
         (languages,) = [word for word in trained.split() if word.count(",") > 1]
         assert set(languages.split(",")) <= set(xglue.LANGUAGES[task]) and ",en" in f",{languages}"
         folder = f"{tmp_path}/{task}"
-        assert submitted == f"fairseq-xl submission xglue {task} {folder}/predictions {folder}/submission --split valid"
+        assert (
+            submitted
+            == f"fairseq-xl score submission xglue {task} {folder}/predictions {folder}/submission --split valid"
+        )
     score = f"fairseq-xl score xglue --predictions {tmp_path}/submission --references xglue_full_dataset "
     assert found["score"][0].startswith(score)
     assert "--split dev" in found["score"][0] and found["submission"][0].count("/submission/.") == 9
@@ -100,7 +103,7 @@ def test_xtreme_s_download_becomes_a_submission(tmp_path):
     assert "--valid-langs en" in found["finetune/xquad"][0] and "--disable-validation" in found["finetune/tydiqa"][0]
     assert all("recipes/veco/config/finetune.yaml" in found[f"finetune/{task}"][0] for task in tasks)  # V9
     assert found["retrieve"] == [
-        f"fairseq-xl retrieve-xtreme FILE data-bin/my download {tmp_path}/retrieve/submission --pooling mean"
+        f"fairseq-xl search xtreme FILE data-bin/my download {tmp_path}/retrieve/submission --pooling mean"
     ]
     assert found["submission"][0].count("/submission/.") == 8 and "score" not in found
     validated = found["finetune/udpos"][0].split("--valid-langs ")[1].split()[0]
@@ -148,9 +151,7 @@ def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):
         configs = "--config recipes/veco/config/finetune.yaml --config recipes/veco/config/translate-train-all.yaml"
         files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores {configs}"
         assert files in found[f"finetune/{task}"][0]
-    assert found["retrieve"][0].startswith(
-        f"fairseq-xl retrieve-xtreme {tmp_path}/xnli/checkpoint_best.pt data-bin/my "
-    )
+    assert found["retrieve"][0].startswith(f"fairseq-xl search xtreme {tmp_path}/xnli/checkpoint_best.pt data-bin/my ")
     assert found["submission"][0].count("/submission/.") == 6
 
 

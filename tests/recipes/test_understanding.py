@@ -10,7 +10,7 @@ import yaml
 
 from fairseq_xl.evaluation import xtreme as xtreme_scores
 from fairseq_xl.evaluation.benchmarks import score_benchmark
-from preprocess.__main__ import main as preprocess
+from preprocess.commands.prepare import main as preprocess
 from preprocess.readers import xglue, xtreme
 from recipes import experiment
 from recipes.twelve_words import WORDS, questions

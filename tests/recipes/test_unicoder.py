@@ -10,8 +10,8 @@ import pytest
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import expanded
-from preprocess.__main__ import main as preprocess
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.commands.prepare import main as preprocess
+from preprocess.commands.sample import main as write_sample
 from recipes import experiment, experiment_file
 from recipes.experiment_file import Experiment
 from recipes.settings import Digests

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fairseq_xl.errors import UserError
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.commands.sample import main as write_sample
 from recipes import corpus, experiment, experiment_file, unpaired
 
 pytestmark = pytest.mark.usefixtures("warm")

@@ -8,9 +8,9 @@ import torch
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
-from preprocess.__main__ import main as preprocess
-from preprocess.readers.wmt.__main__ import main as read_wmt
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.commands.prepare import main as preprocess
+from preprocess.commands.sample import main as write_sample
+from preprocess.readers.wmt.read_wmt import main as read_wmt
 from recipes import experiment
 from recipes.experiment_file import Experiment
 from tests.recipes import test_lohelp
@@ -180,9 +180,9 @@ def test_the_comparison_starts_each_model_from_its_own_weights(tmp_path):
                 flags = f"--valid-langs en --seed {seed} --init-from {weights[model]}"
                 assert f"recipes/veco/lohelp/classify-{task}.yaml {flags}" in command
     for model in ("xlm", "veco"):
-        assert f"fairseq-xl retrieve {weights[model]} " in commands[f"retrieve/{model}"]
+        assert f"fairseq-xl search pairs {weights[model]} " in commands[f"retrieve/{model}"]
     assert "recipes/veco/lohelp/pretrain.yaml --objectives mlm --max-update 1 --lr 0" in commands["untrained"]
-    assert f"fairseq-xl retrieve {tmp_path}/random/untrained/checkpoint_last.pt " in commands["retrieve/random"]
+    assert f"fairseq-xl search pairs {tmp_path}/random/untrained/checkpoint_last.pt " in commands["retrieve/random"]
 
 
 def test_the_layers_of_the_decoder_are_compared(tmp_path):

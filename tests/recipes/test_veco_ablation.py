@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.commands.sample import main as write_sample
 from recipes import experiment
 from recipes.experiment_file import Experiment
 from tests.recipes.configurations import RECIPES, VECO, build, configuration, objectives_of

@@ -14,10 +14,10 @@ import yaml
 from fairseq_xl.evaluation.bleu import chrf
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.lines import read_lines
-from preprocess.__main__ import main as preprocess
+from preprocess.commands.prepare import main as preprocess
+from preprocess.commands.sample import main as write_sample
 from preprocess.readers.romanian import normalize
-from preprocess.readers.wmt.__main__ import main as read_wmt
-from preprocess.sample.__main__ import main as write_sample
+from preprocess.readers.wmt.read_wmt import main as read_wmt
 from recipes.wmt import description
 from recipes.wmt_arguments import corpus_content, pair_of, parse
 from tests.recipes.scripts import ROOT, run, succeeded
@@ -176,7 +176,7 @@ def test_the_content_of_a_corpus_folder_is_that_of_its_manifest(manifest, conten
 
 
 MANIFEST = {"format": 1, "pairs": ["en-ro"], "remove diacritics": True}
-READ = "-m preprocess.readers.wmt {corpus} --pairs"
+READ = "-m fairseq_xl data read wmt {corpus} --pairs"
 CHECKED = "-m recipes.settings"
 
 
@@ -238,7 +238,7 @@ def test_the_reader_is_called_unless_the_corpus_has_the_text(
 
 
 def test_each_pair_has_its_folder(data, tmp_path, monkeypatch):
-    """Text into English is from the first one. A stand-in for Python fails at `python -m preprocess`."""
+    """Text into English is from the first one. A stand-in for Python fails at `fairseq-xl data prepare`."""
     for name in ("recipes", "fairseq_xl"):
         (tmp_path / name).symlink_to(ROOT / name)
     stand_in(tmp_path, monkeypatch, '[ "$2" != preprocess ] || exit 3')
@@ -252,8 +252,8 @@ def test_each_pair_has_its_folder(data, tmp_path, monkeypatch):
     done = run("bash", tmp_path / "recipes/wmt.sh", "veco", "en-de,de-en,en-ro,ro-en", *given)
     assert done.returncode == 3 and done.stderr == f"wmt.sh: {romanian} has Romanian text with diacritics\n"
     read_german, read_romanian, checked, _ = done.stdout.splitlines()
-    assert read_german == f"-m preprocess.readers.wmt {german} --pairs en-de"
-    assert read_romanian == f"-m preprocess.readers.wmt {romanian} --pairs en-ro"
+    assert read_german == f"-m fairseq_xl data read wmt {german} --pairs en-de"
+    assert read_romanian == f"-m fairseq_xl data read wmt {romanian} --pairs en-ro"
     assert f" {german}/manifest.json {romanian}/manifest.json " in checked
     described = yaml.safe_load((tmp_path / "out/corpus.yaml").read_text())
     splits = ("train", "valid", "test")
@@ -359,7 +359,7 @@ def test_monolingual_text_with_diacritics_is_refused(data, tmp_path):
     "pair, options, cleaned", [("en-fr", [], 1.5), ("en-fr", ["--keep-all-pairs"], None), ("en-de", [], None)]
 )
 def test_pairs_of_english_and_french_are_filtered(pair, options, cleaned, data, tmp_path, monkeypatch):
-    """A stand-in for Python fails at `python -m preprocess`."""
+    """A stand-in for Python fails at `fairseq-xl data prepare`."""
     stand_in(tmp_path, monkeypatch, '[ "$2" != preprocess ] || exit 3')
     (tmp_path / "wmt").mkdir()
     write_json(tmp_path / "wmt/manifest.json", MANIFEST | {"pairs": [pair]})
@@ -381,7 +381,7 @@ def test_a_signal_reaches_the_command_and_nothing_is_left_running(number, data, 
     stand_in(tmp_path, monkeypatch, f"{sys.executable} {tmp_path}/wait.py {tmp_path}/ended {int(number)}; exit 3")
     command = ["bash", "recipes/wmt.sh", "xlm", "en-de", data, "random", tmp_path / "out", "--corpus", tmp_path / "wmt"]
     with subprocess.Popen([*map(str, command)], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline().startswith("-m preprocess.readers.wmt")
+        assert process.stdout.readline().startswith("-m fairseq_xl data read wmt")
         assert process.stdout.readline() == "begun\n"
         process.send_signal(number)
         assert process.wait(timeout=60) == 128 + number

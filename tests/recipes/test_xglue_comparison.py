@@ -8,8 +8,8 @@ import pytest
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.commands import main as fairseq_xl_command
 from fairseq_xl.errors import UserError
+from preprocess.commands.sample import main as write_sample
 from preprocess.readers.xglue_generation import main as read_release
-from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
 from recipes.experiment_file import Experiment
 from recipes.report import Report

@@ -1,4 +1,4 @@
-"""Output and refusals of `fairseq-xl rehearse`."""
+"""Output and refusals of `fairseq-xl plan`."""
 
 import contextlib
 import sys
@@ -18,17 +18,17 @@ def test_rehearse_command_counts(tmp_path, capsys):
     config, more = tmp_path / "config.yaml", tmp_path / "more.yaml"
     config.write_text("".join(f"{key[2:]}: {value}\n" for key, value in lines), encoding="utf-8")
     more.write_text("objective-options: mlm.batch_sentences=8\nfp16: true\n", encoding="utf-8")
-    commands.main(["rehearse", str(config), str(more), "--vocabulary", "1000", "--update-freq", "3"])
+    commands.main(["plan", str(config), str(more), "--vocabulary", "1000", "--update-freq", "3"])
     shown = capsys.readouterr().out
     assert "tokens of an update    1,536 mlm (1 process, --update-freq 3)" in shown  # 3 x 8 x 64
     assert "epoch                  10 updates, which read 15,360 tokens" in shown
-    commands.main(["rehearse", str(config), "--batches-per-update", "6", "--distributed-world-size", "2"])
+    commands.main(["plan", str(config), "--batches-per-update", "6", "--distributed-world-size", "2"])
     assert "1,536 mlm (2 processes, --batches-per-update 6, 3 of each process)" in capsys.readouterr().out  # 6 x 4 x 64
 
 
 def test_rehearse_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, capsys):
     (tmp_path / "my.yaml").write_text("max-tokn: 5\n", encoding="utf-8")
-    words = ["rehearse", "recipes/xlm/config/pretrain.yaml"]
+    words = ["plan", "recipes/xlm/config/pretrain.yaml"]
     with pytest.raises(UserError, match="my.yaml: max-tokn: fairseq-train has no flag --max-tokn"):
         commands.main([*words[:2], str(tmp_path / "my.yaml")])
     before = sys.argv[0]
@@ -36,7 +36,7 @@ def test_rehearse_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, cap
         with contextlib.suppress(SystemExit):
             commands.main([*words, wrong, "5" if sentence else "x"])
         shown = capsys.readouterr().err
-        assert shown.startswith("fairseq-xl rehearse: error: ") and (sentence or "--clip-norm: invalid float") in shown
+        assert shown.startswith("fairseq-xl plan: error: ") and (sentence or "--clip-norm: invalid float") in shown
     assert sys.argv[0] == before
 
 
@@ -57,4 +57,4 @@ def test_rehearse_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, cap
 )
 def test_rehearse_command_refuses_in_one_sentence(words, sentence):
     with pytest.raises(UserError, match=sentence):
-        commands.main(["rehearse", *words])
+        commands.main(["plan", *words])

@@ -64,7 +64,7 @@ def test_mistakes(translator):
 
 def test_folders_that_are_damaged_or_of_another_kind(translator, tmp_path):
     folder = tmp_path / "copy"
-    with pytest.raises(UserError, match="model.json: no such file; expected a folder of `fairseq-xl export-onnx`"):
+    with pytest.raises(UserError, match="model.json: no such file; expected a folder of `fairseq-xl model export`"):
         Exported(folder)
     shutil.copytree(translator[1].path.parent, folder)
     with pytest.raises(UserError, match="encoder.int8.onnx: no such file"):

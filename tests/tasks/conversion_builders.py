@@ -6,7 +6,7 @@ import pytest
 import sentencepiece
 import torch
 
-from fairseq_xl.commands import convert
+from fairseq_xl.commands import model_convert
 from tests.tasks.published_models import XLM_R, randomize
 
 TEXT = ["the house is green .", "a bird sings in the green house .", "the bird is in a tree .", "trees are green ."]
@@ -39,7 +39,7 @@ def mbart(folder, data_bin):
 
 
 def run(*arguments):
-    convert.main([str(argument) for argument in arguments])
+    model_convert.main([str(argument) for argument in arguments])
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`fairseq-xl convert`: published models with random weights become checkpoints, and these become folders again."""
+"""`model convert`: published models with random weights become checkpoints, and these become folders again."""
 
 import json
 import shutil

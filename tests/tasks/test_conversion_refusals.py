@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fairseq_xl
-from fairseq_xl.commands import describe
+from fairseq_xl.commands import model_show
 from fairseq_xl.errors import UserError
 from tests.tasks.conversion_builders import SENTENCES, framed, mbart, original, run, xlm_roberta  # noqa: F401
 
@@ -191,10 +191,10 @@ def test_a_direction_is_needed_where_there_are_several(original, data_bin, tmp_p
 
 
 def described(*paths):
-    """The JSON objects that `fairseq-xl describe` writes."""
+    """The JSON objects that `fairseq-xl model show` writes."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        describe.main(["--json", *map(str, paths)])
+        model_show.main(["--json", *map(str, paths)])
     return [json.loads(line) for line in output.getvalue().splitlines()]
 
 

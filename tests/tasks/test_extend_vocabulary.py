@@ -12,7 +12,7 @@ import yaml
 import fairseq_xl
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.identity import open_checkpoint
-from fairseq_xl.commands.extend_vocabulary import main
+from fairseq_xl.commands.model_extend_vocabulary import main
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError

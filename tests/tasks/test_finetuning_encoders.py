@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fairseq_xl.commands import language_module
+from fairseq_xl.commands import model_language_module
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from tests.builders import FILES, NAMES, line, read_predictions, task_files  # noqa: F401
 from tests.command_line import cli
@@ -31,7 +31,7 @@ def encoders(data_bin, tmp_path_factory):
     more = ["--max-update", 1, "--disable-validation"]
     run_train(pretraining(data_bin, unicoder, *more, objectives="word_recovery,paraphrase"))
     module = root / "module.pt"
-    language_module.main(["extract", str(body), str(module)])
+    model_language_module.main(["extract", str(body), str(module)])
     frozen = cli(arch="xl_monotrans_tiny", init_from=body, language_module=module, freeze="language-module")
     return {
         "XLM-R": [*XLM_R_OPTIONS, "--init-from", xlm_r],

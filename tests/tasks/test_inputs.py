@@ -65,7 +65,7 @@ def test_a_changed_model_is_not_trained_with(data_bin, tmp_path):
     """Binarized text does not need it, but the checkpoint's users do."""
     model = shutil.copytree(data_bin, tmp_path / "data") / "sentencepiece.model"
     model.write_bytes(model.read_bytes()[:-1])
-    with pytest.raises(UserError, match=f"{model} is not the file that `python -m preprocess` wrote"):
+    with pytest.raises(UserError, match=f"{model} is not the file that `fairseq-xl data prepare` wrote"):
         run_train(pretraining(model.parent, tmp_path / "run", *SAVED, 1))
 
 

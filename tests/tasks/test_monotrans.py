@@ -12,7 +12,15 @@ import yaml
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from fairseq_xl.checkpoints import language_modules, published_models
-from fairseq_xl.commands import convert, embed, language_module, mine_bitext, predict, retrieve, retrieve_xtreme
+from fairseq_xl.commands import (
+    embed,
+    model_convert,
+    model_language_module,
+    predict,
+    search_bitext,
+    search_pairs,
+    search_xtreme,
+)
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
@@ -116,7 +124,7 @@ def module_files(steps, tmp_path_factory):
     root = tmp_path_factory.mktemp("modules")
     files = {code: root / f"{code}.module.pt" for code in ("en", "de", "fr")}
     for code, path in files.items():
-        language_module.main(["extract", str(steps["L1" if code == "en" else code]), str(path)])
+        model_language_module.main(["extract", str(steps["L1" if code == "en" else code]), str(path)])
     return files
 
 
@@ -236,17 +244,17 @@ def test_retrieval_with_a_language_module_for_a_language(text, steps, module_fil
     capsys.readouterr()
     command = [steps["tuned"], text["en"], "--test", f"en-de={tmp_path / 'pairs'}", "--layer", 1, "--pooling", "mean"]
     command, german = [*map(str, command)], f"de={text['de']}:{module_files['de']}"
-    retrieve.main([*command, "--lang", german])
+    search_pairs.main([*command, "--lang", german])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
     embedder = Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de")
     weights = {f"encoder.{name}": value for name, value in embedder.encoder.state_dict().items()}
     expected = {name: value for name, value in composed(steps, "de").items() if name.startswith("encoder.")}
     assert equal_parameters(weights, expected)
     added = [str(steps["de"]), str(text["de"]), *command[2:]]  # a checkpoint of step 2, with another language's module
-    retrieve.main([*added, "--lang", f"en={text['en']}:{module_files['en']}"])
+    search_pairs.main([*added, "--lang", f"en={text['en']}:{module_files['en']}"])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
     with pytest.raises(UserError, match="is of en: --lang de=DATA:MODULE gives the model a language module of de"):
-        retrieve.main(command)
+        search_pairs.main(command)
     for wrong, message in (
         (["de"], "--lang de: expected XX=DATA:MODULE"),
         (["de=data"], "--lang de=data: expected XX=DATA:MODULE"),
@@ -254,7 +262,7 @@ def test_retrieval_with_a_language_module_for_a_language(text, steps, module_fil
         ([german, german], "de has a language module already"),
     ):
         with pytest.raises(UserError, match=message):
-            retrieve.main([*command, *(word for lang in wrong for word in ("--lang", lang))])
+            search_pairs.main([*command, *(word for lang in wrong for word in ("--lang", lang))])
 
 
 def test_unlabeled_text_with_a_language_module(text, task_files, steps, module_files, tmp_path, capsys):
@@ -289,7 +297,7 @@ def test_a_classifier_with_a_language_module_is_an_ordinary_model_elsewhere(
     zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=module)
     expected = [row.split("\t") for row in (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()]
     line = [*map(str, (checkpoint, out, "--data", text["de"], "--language-module", module)), "--lang", "de"]
-    convert.main(line)
+    model_convert.main(line)
     model = AutoModelForSequenceClassification.from_pretrained(out).eval()
     tokenizer = AutoTokenizer.from_pretrained(out)
     assert type(model).__name__ == "BertForSequenceClassification"
@@ -300,7 +308,7 @@ def test_a_classifier_with_a_language_module_is_an_ordinary_model_elsewhere(
             assert model.config.id2label[int(found.argmax())] == label
             assert float(found.max()) == pytest.approx(float(probability), abs=2e-6)
     with pytest.raises(UserError, match="dictionary"):
-        convert.main([*line[:1], str(tmp_path / "other"), *line[2:4], "--lang", "de"])
+        model_convert.main([*line[:1], str(tmp_path / "other"), *line[2:4], "--lang", "de"])
 
 
 def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, module_files, tmp_path, capsys):
@@ -314,7 +322,7 @@ def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, modu
     german, choice = f"de={text['de']}:{module_files['de']}", (1, "mean")
     sides = [f"{code}={tmp_path}/tatoeba/de-en.{code}" for code in ("de", "en")]
     command = [*map(str, (steps["tuned"], text["en"])), *sides, "--layer", "1", "--lang", german]
-    mine_bitext.main([*command, "--output", str(tmp_path / "mined")])
+    search_bitext.main([*command, "--output", str(tmp_path / "mined")])
     embedders = {
         "de": Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de"),
         "en": Embedder(steps["tuned"], text["en"]),
@@ -323,11 +331,11 @@ def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, modu
     expected = [f"{pair.margin:.4f}\t{pair.source}\t{pair.target}" for pair in mine(vectors["de"], vectors["en"])]
     assert (tmp_path / "mined").read_text().splitlines() == expected
     released = [*map(str, (steps["tuned"], text["en"], tmp_path, tmp_path / "out")), "--langs", "de", "--layer", "1"]
-    retrieve_xtreme.main([*released, "--pooling", "mean", "--lang", german])
+    search_xtreme.main([*released, "--pooling", "mean", "--lang", german])
     numbers = nearest(vectors["en"], vectors["de"], 1)[1][:, 0].tolist()
     assert (tmp_path / "out/tatoeba/test-de.tsv").read_text().split() == [str(number) for number in numbers]
     with pytest.raises(UserError, match="--lang de=DATA:MODULE gives the model a language module of de"):
-        mine_bitext.main(command[:-2])
+        search_bitext.main(command[:-2])
 
 
 ALL = ["--language-positions", "--embedding-noise", 0.075]
@@ -348,7 +356,7 @@ def test_positions_adapters_and_noise(text, task_files, tmp_path):
     assert all(torch.equal(tuned[name], load(body)[name]) for name in owned)
     assert not torch.equal(tuned[segments], load(body)[segments])
     module = tmp_path / "de.pt"
-    language_module.main(["extract", str(german), str(module)])
+    model_language_module.main(["extract", str(german), str(module)])
     expected = tuned | {name: learned[name] for name in owned | adapters}
     assert equal_parameters(with_module(checkpoint, text["de"], module)[0].state_dict(), expected)
     zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=module)

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from fairseq_xl.commands.export_onnx import main
+from fairseq_xl.commands.model_export import main
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
@@ -135,7 +135,7 @@ def test_a_graph_that_computes_something_else_is_not_written(data_bin, classifie
         changed.model.encoder.layers[0].ffn_norm.bias.data[0] += 0.1
         write_graph(changed, path, ranges)
 
-    monkeypatch.setattr("fairseq_xl.commands.export_onnx.write_graph", broken)
+    monkeypatch.setattr("fairseq_xl.commands.model_export.write_graph", broken)
     with pytest.raises(UserError, match="logits of the ONNX file differs from torch by"):
         main([str(classifier[1]), str(tmp_path / "out"), "--data", str(data_bin)])
     assert not list(tmp_path.iterdir())

@@ -117,7 +117,7 @@ def test_denoising(reordered, data_bin, tmp_path):
 def test_other_pieces_are_refused(data_bin, mlm, tmp_path):
     """The sentence names the command that makes a checkpoint for them."""
     other = with_dictionary(data_bin, tmp_path / "other", lambda pieces: {**pieces, "new": 1})
-    with pytest.raises(UserError, match="`fairseq-xl extend-vocabulary` makes a checkpoint for another") as error:
+    with pytest.raises(UserError, match="`fairseq-xl model extend-vocabulary` makes a checkpoint for another") as error:
         run_train([*pretraining(other, tmp_path / "run", "--init-from", mlm, objectives="mlm"), *ONCE])
     assert str(error.value).startswith(f"{mlm} was trained with another dictionary") and "\n" not in str(error.value)
 

@@ -8,7 +8,7 @@ from transformers import XLMConfig, XLMWithLMHeadModel
 from transformers.models.xlm.tokenization_xlm import XLMTokenizer
 
 import fairseq_xl
-from fairseq_xl.commands import convert
+from fairseq_xl.commands import model_convert
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
@@ -104,7 +104,9 @@ def test_an_exported_classifier_of_pairs_names_the_other_framing(data, tmp_path,
             (tmp_path / f"{split}.{code}.tsv").write_text("".join(content), encoding="utf-8")
     more = cli(ffn_dim=64, max_update=1, disable_validation=True)
     run_train([*classification(data, tmp_path, tmp_path / "run"), *more])
-    convert.main([str(tmp_path / "run/checkpoint_last.pt"), str(tmp_path / "out"), "--data", str(data), "--lang", "en"])
+    model_convert.main(
+        [str(tmp_path / "run/checkpoint_last.pt"), str(tmp_path / "out"), "--data", str(data), "--lang", "en"]
+    )
     warned = (
         "was fine-tuned on pairs: XLMTokenizer puts one </s> between two texts, and this package two" in caplog.text
     )
@@ -114,8 +116,8 @@ def test_an_exported_classifier_of_pairs_names_the_other_framing(data, tmp_path,
 def test_an_exported_translation_model_is_read_back_with_its_sub_words(data, tmp_path):
     run_train(translation(data, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, "--disable-validation"))
     checkpoint = str(tmp_path / "checkpoint_last.pt")
-    convert.main([checkpoint, str(tmp_path / "theirs"), "--data", str(data), "--lang", "en-de"])
-    convert.main([str(tmp_path / "theirs"), str(tmp_path / "again")])
+    model_convert.main([checkpoint, str(tmp_path / "theirs"), "--data", str(data), "--lang", "en-de"])
+    model_convert.main([str(tmp_path / "theirs"), str(tmp_path / "again")])
     one, other = fairseq_xl.load(checkpoint, data=data), fairseq_xl.load(tmp_path / "again")
     assert other.task.dictionary.symbols == one.task.dictionary.symbols
     encode = [TextEncoder(loaded.task.folder(), loaded.task.dictionary) for loaded in (one, other)]

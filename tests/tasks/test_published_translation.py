@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_xl.commands.dictionary import main
+from fairseq_xl.commands.model_dictionary import main
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError

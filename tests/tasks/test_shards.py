@@ -1,4 +1,4 @@
-"""Shards of `python -m preprocess` in training, evaluation and the commands that read a data folder."""
+"""Shards of `fairseq-xl data prepare` in training, evaluation and the commands that read a data folder."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import torch
 from fairseq import options
 
 import fairseq_xl
-from fairseq_xl.commands import describe, embed, mine_negatives, skipgram
+from fairseq_xl.commands import embed, embeddings_skipgram, model_show, search_negatives
 from fairseq_xl.data.plan import passes
 from fairseq_xl.errors import UserError
 from tests.commands import (
@@ -175,9 +175,9 @@ def test_commands_that_read_a_data_folder(shards, tmp_path, whole, capsys):
         embed.main([checkpoint, str(data), "--lang", "en", *files])
     assert (tmp_path / "0.npy").read_bytes() == (tmp_path / f"{shards.name}.npy").read_bytes()
     with pytest.raises(UserError, match=f"^{shards}: read one data folder at a time$"):
-        skipgram.main([str(shards), "en", str(tmp_path / "out.npz")])
+        embeddings_skipgram.main([str(shards), "en", str(tmp_path / "out.npz")])
     capsys.readouterr()
-    describe.main([str(shards)])
+    model_show.main([str(shards)])
     said = capsys.readouterr().out
     assert "3 shards" in said and "en/train" in said
 
@@ -185,7 +185,7 @@ def test_commands_that_read_a_data_folder(shards, tmp_path, whole, capsys):
 def test_negatives_are_mined_in_every_shard(shards, tmp_path, capsys):
     run_train(dan(shards, tmp_path, "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de"))
     capsys.readouterr()
-    mine_negatives.main([str(tmp_path / "checkpoint_last.pt"), str(shards)])
+    search_negatives.main([str(tmp_path / "checkpoint_last.pt"), str(shards)])
     found = sorted(str(path.relative_to(shards)) for path in shards.glob("*/en-de/*.negatives.npy"))
     expected = [f"{shard}/en-de/train.en-de.negatives.npy" for shard in range(SHARDS)]
     assert found == sorted([*expected, "0/en-de/valid.en-de.negatives.npy"])
@@ -194,7 +194,7 @@ def test_negatives_are_mined_in_every_shard(shards, tmp_path, capsys):
 def test_incomplete_shards_are_refused(tmp_path):
     for name in ("0", ".stages"):
         (tmp_path / "data" / name).mkdir(parents=True)
-    with pytest.raises(UserError, match="data: its shards are not complete: run the same `python -m preprocess` again"):
+    with pytest.raises(UserError, match="data: its shards are not complete: run the same `fairseq-xl data prepare`"):
         run_train(pretraining(tmp_path / "data", tmp_path / "run"))
 
 

@@ -12,7 +12,7 @@ import yaml
 import fairseq_xl
 from fairseq_xl.checkpoints import language_modules, sentencepiece_surgery
 from fairseq_xl.checkpoints.identity import open_checkpoint
-from fairseq_xl.commands.trim_vocabulary import main
+from fairseq_xl.commands.model_trim_vocabulary import main
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
@@ -284,7 +284,7 @@ MISTAKES = {
         [removed("en/train.idx")],
         "no binarized text of language 'en' there: train.idx is missing, but train.bin exists",
     ),
-    "no text": ([without_text], "has no binarized text, which `python -m preprocess` writes"),
+    "no text": ([without_text], "has no binarized text, which `fairseq-xl data prepare` writes"),
     "another model": ([removed("manifest.json"), another_model], "sentencepiece.model has other sub-words than"),
     "joined languages": ([joined], "has sub-words for each language"),
 }

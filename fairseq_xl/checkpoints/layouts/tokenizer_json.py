@@ -21,7 +21,7 @@ from fairseq_xl.io.files import json_object
 
 #: steps that a SentencePiece model has too; `Replace` is one if it makes or removes spaces
 _STEPS = {"Sequence", "Precompiled", "Prepend", "NFC", "Strip", "Replace", "Metaspace", "WhitespaceSplit"}
-#: the first pieces of a model that `python -m preprocess` or fairseq's models have
+#: the first pieces of a model that `fairseq-xl data prepare` or fairseq's models have
 FIRST = (("<unk>", Piece.UNKNOWN), ("<s>", Piece.CONTROL), ("</s>", Piece.CONTROL))
 BYTE = re.compile("<0x..>", re.DOTALL)
 

@@ -31,7 +31,7 @@ REACH = 500
 LEAST_REACH, SHARE = 10, 20
 TRIES = 8  # random candidates that are tried for a negative
 MORE_TRIES = 1 << 16  # candidates that are tried if all of these are translations
-AGAIN = "`fairseq-xl mine-negatives CHECKPOINT DATA` writes it again"
+AGAIN = "`fairseq-xl search negatives CHECKPOINT DATA` writes it again"
 NUMBER = np.uint64(40)  # bits of the id of a text in `length_codes`
 POSITION = np.uint64(0xD1342543DE82EF95)  # an odd factor of positions in a sentence
 

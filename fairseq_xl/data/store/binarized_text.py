@@ -149,7 +149,7 @@ class Text(Reopened):
         if offset < 0 or offset % width or size < 1 or offset + size * width > self.tokens.nbytes:
             raise UserError(
                 f"{self.prefix}.idx is damaged: line {line + 1} begins at byte {offset} of the text and has {size} "
-                "tokens; restore it, or remove it and run `python -m preprocess` again"
+                "tokens; restore it, or remove it and run `fairseq-xl data prepare` again"
             )
         return offset // width, offset // width + size
 
@@ -209,7 +209,7 @@ def write_items(prefix: str | Path, items: Iterable[np.ndarray], symbols: int) -
 def open_text(prefix: str | Path, language: str, symbols: int | None = None) -> Text:
     """Opens the `Text` in ``PREFIX.bin`` and ``PREFIX.idx``.
 
-    Only samples of the files are read: `python -m preprocess --verify` reads all of them. Raises `UserError` if the
+    Only samples of the files are read: `fairseq-xl data verify` reads all of them. Raises `UserError` if the
     text does not exist or has no line, if the sizes of its files show that they are damaged or do not belong together,
     or if it differs from the manifest of the data folder (`check_fingerprint`).
     """

@@ -1,10 +1,10 @@
 """The data folders that DATA names, their manifests and their texts. Imports neither torch nor fairseq.
 
-DATA is one data folder; several, joined by ``:``; a folder of shards, which `python -m preprocess` writes for
+DATA is one data folder; several, joined by ``:``; a folder of shards, which `fairseq-xl data prepare` writes for
 ``shards: N`` (DATA/0, DATA/1, …); or a pattern such as ``DATA/*``. Training reads one of them in each epoch. What all
 shards have in common, the dictionary, the sub-words and the validation and test text, is read from the first one.
 
-`python -m preprocess` writes the manifest of a data folder. Commands that add files ``NAME.*`` to a data folder write a
+`fairseq-xl data prepare` writes the manifest of a data folder. Commands that add files ``NAME.*`` to it write a
 note beside them, ``NAME.json``, with ``fingerprints``.
 """
 
@@ -39,12 +39,12 @@ def _read(path: Path, state: tuple[int, int, int]) -> dict[str, Any]:
     try:
         manifest = json.loads(read_whole(path).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
+        raise UserError(f"{path} is damaged: {error}; `fairseq-xl data prepare` writes it again") from error
     types = dict.fromkeys(("dictionary", "config", "fingerprints", "vocabulary", "versions"), dict) | {"shards": list}
     if not isinstance(manifest, dict) or not all(
         isinstance(manifest.get(part, expected()), expected) for part, expected in types.items()
     ):
-        raise UserError(f"{path} is not a manifest of `python -m preprocess`, which writes it again")
+        raise UserError(f"{path} is not a manifest of `fairseq-xl data prepare`, which writes it again")
     check_format("data folder", manifest, path)
     return manifest
 
@@ -112,7 +112,7 @@ def check_fingerprint(folder: str | Path, name: str, **counts: int) -> None:
     if diffs:
         raise UserError(
             f"{path} is not the file that {writer(path)} wrote, it has {diffs[0]}: restore it, or remove this one and "
-            f"run the same {writer(path)} again (`python -m preprocess --verify {folder}` lists all changes)"
+            f"run the same {writer(path)} again (`fairseq-xl data verify {folder}` lists all changes)"
         )
 
 
@@ -120,7 +120,7 @@ def writer(path: Path) -> str:
     """The command that writes a file of a data folder, for messages."""
     if path.name.startswith("back-"):
         return "`fairseq-xl back-translate`"
-    return "`fairseq-xl mine-negatives`" if ".negatives." in path.name else "`python -m preprocess`"
+    return "`fairseq-xl search negatives`" if ".negatives." in path.name else "`fairseq-xl data prepare`"
 
 
 def data_folders(data: str | os.PathLike[str]) -> list[Path]:
@@ -146,7 +146,7 @@ def check_shard(folder: Path) -> None:
     if expected != sha256_of(folder / "manifest.json"):
         raise UserError(
             f"{folder} is not the shard that {folder.parent / 'manifest.json'} names: restore it, or run the same "
-            "`python -m preprocess` again"
+            "`fairseq-xl data prepare` again"
         )
 
 
@@ -186,12 +186,12 @@ def _shards_of(parent: Path) -> list[Path]:
     if (parent / "dict.txt").is_file() or not numbered:
         return []
     numbered.sort(key=_natural)
-    written = [folder for folder in numbered if "shard" in read_manifest(folder)]  # by `python -m preprocess`
+    written = [folder for folder in numbered if "shard" in read_manifest(folder)]  # by `fairseq-xl data prepare`
     if not written and not (parent / ".stages").is_dir():
         return numbered
     count = read_manifest(parent).get("config", {}).get("shards")
     if count is None or [path.name for path in written] != [str(i) for i in range(count)]:
-        raise UserError(f"{parent}: its shards are not complete: run the same `python -m preprocess` again")
+        raise UserError(f"{parent}: its shards are not complete: run the same `fairseq-xl data prepare` again")
     return written
 
 

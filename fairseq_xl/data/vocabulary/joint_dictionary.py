@@ -52,7 +52,7 @@ class XLDictionary(Dictionary):
             languages = plain_languages(Path(path).parent) if Path(path).name == "dict.txt" else ()
         path = dictionary_file(path)
         if not Path(path).is_file():
-            raise UserError(f"{path}: no such dictionary; `python -m preprocess` writes it beside the binarized text")
+            raise UserError(f"{path}: no such dictionary: `fairseq-xl data prepare` writes it beside the binary text")
         dictionary = cls()
         try:
             # given a path, fairseq hides the encoding error
@@ -89,7 +89,7 @@ class XLDictionary(Dictionary):
             listed = ", ".join(self.languages) or "none"
             if language in ("True", "False"):
                 raise UserError(f"language {language}: {QUOTED_NAME}")
-            remedy = f"leave it out, or add it with `fairseq-xl extend-vocabulary --langs {language}`"
+            remedy = f"leave it out, or add it with `fairseq-xl model extend-vocabulary --langs {language}`"
             raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {listed}): {remedy}")
         return self.languages.index(language)
 

@@ -48,7 +48,7 @@ class SentencePieces:
 def open_sentencepiece(file: Path) -> sentencepiece.SentencePieceProcessor:
     """The model in a file; raises `UserError` for a missing or damaged one."""
     if not file.is_file():
-        raise UserError(f"{file}: no such SentencePiece model; `python -m preprocess` writes it")
+        raise UserError(f"{file}: no such SentencePiece model; `fairseq-xl data prepare` writes it")
     if file.stat().st_size > bounds.LARGEST_FILE:
         raise UserError(f"{file}: more than {bounds.LARGEST_FILE >> 20} MiB, which no SentencePiece model has")
     with contextlib.suppress(RuntimeError, OSError):

@@ -1,4 +1,4 @@
-"""Raw text encoded on the fly, as `python -m preprocess` encodes it."""
+"""Raw text encoded on the fly, as `fairseq-xl data prepare` encodes it."""
 
 import functools
 import itertools
@@ -26,7 +26,7 @@ class TextEncoder:
 
     Args:
         folder: data folder with the vocabulary that the dictionary was made with; its manifest names the tokenizers of
-            the languages that have one. Where it names languages that share no piece (`python -m preprocess.disjoint`),
+            the languages that have one. Where it names languages that share no piece (`fairseq-xl data disjoint`),
             each has a vocabulary in a folder of its own instead.
 
     Raises `UserError` as `open_subwords`, `check_pieces` and `tokenizers.named_in` do.
@@ -115,7 +115,7 @@ def _checked(text: str) -> str:
 
 
 def languages_apart(folder: Path) -> list[str]:
-    """The languages of a data folder of `python -m preprocess.disjoint`, which share no piece; [] for other folders."""
+    """The languages of a data folder of `fairseq-xl data disjoint`, which share no piece; [] for other folders."""
     return list(read_manifest(folder).get("disjoint") or ())
 
 

@@ -1,7 +1,7 @@
 """Optional tokenizers in front of the sub-words: Moses, a Chinese and a Thai segmenter. Raw text is the default.
 
 XLM's vocabulary needs words: `XLM` makes them as XLM's release does, `SEGMENTED` is for text that has them already.
-`python -m preprocess` applies those of the description; tasks apply the same ones, which the data folder's manifest
+`fairseq-xl data prepare` applies those of the description; tasks apply the same ones, which the data folder's manifest
 names, to raw text, and undo them in generated text. Each needs its own package. Imports neither torch nor fairseq.
 """
 

@@ -58,7 +58,7 @@ def training_lines():
 
 
 def trained(lines, kind="unigram", rule="nmt_nfkc", size=1200, exact=True, **options):
-    """A SentencePiece model, learned as `python -m preprocess` does it; rare characters have no piece.
+    """A SentencePiece model, learned as `fairseq-xl data prepare` does it; rare characters have no piece.
 
     With `exact`, scores are rounded so that sums of them are exact in 32 bits: then segmentations with equal scores are
     equal to SentencePiece, as they are to other programs.

@@ -12,7 +12,7 @@ from torch import nn
 import fairseq_xl
 from fairseq_xl.checkpoints import layouts, published_models
 from fairseq_xl.checkpoints.layouts import LAYOUTS
-from fairseq_xl.commands import convert
+from fairseq_xl.commands import model_convert
 from fairseq_xl.errors import UserError
 from tests.published_text import write_wordpiece
 
@@ -64,7 +64,7 @@ def test_a_layout_of_another_package_comes_in_and_goes_out(installed, tmp_path, 
     model.save_pretrained(folder)
     assert published_models.read(folder, values=False).layout is LAYOUTS[NAME]
 
-    convert.main([str(folder), str(tmp_path / "ours"), "--langs", "en,de"])
+    model_convert.main([str(folder), str(tmp_path / "ours"), "--langs", "en,de"])
     loaded = fairseq_xl.load(tmp_path / "ours")
     dictionary = loaded.task.dictionary
     rows = {piece: row for row, piece in enumerate(pieces)}
@@ -77,7 +77,7 @@ def test_a_layout_of_another_package_comes_in_and_goes_out(installed, tmp_path, 
     logits = loaded.model.output(loaded.model.encode(tokens, padding_mask=~mask))
     torch.testing.assert_close(logits[..., : len(symbols)][mask], expected[mask], atol=1e-5, rtol=0)
 
-    convert.main([str(tmp_path / "ours"), str(tmp_path / "back"), "--layout", NAME])
+    model_convert.main([str(tmp_path / "ours"), str(tmp_path / "back"), "--layout", NAME])
     back = AutoModelForMaskedLM.from_pretrained(tmp_path / "back").eval()
     assert type(back) is DistilBertForMaskedLM
     torch.testing.assert_close(back(tokens, attention_mask=mask.long()).logits[mask], logits[mask], atol=1e-5, rtol=0)
@@ -85,9 +85,9 @@ def test_a_layout_of_another_package_comes_in_and_goes_out(installed, tmp_path, 
     assert torch.equal(state[name], model.state_dict()[name]) and state.keys() == model.state_dict().keys()
 
     with pytest.raises(UserError, match="ours/checkpoint.pt has another form than models of --layout bert"):
-        convert.main([str(tmp_path / "ours"), str(tmp_path / "bert"), "--layout", "bert"])
+        model_convert.main([str(tmp_path / "ours"), str(tmp_path / "bert"), "--layout", "bert"])
     with pytest.raises(UserError, match="--layout gpt2: expected one of bart, bert, distilbert, "):
-        convert.main([str(tmp_path / "ours"), str(tmp_path / "gpt2"), "--layout", "gpt2"])
+        model_convert.main([str(tmp_path / "ours"), str(tmp_path / "gpt2"), "--layout", "gpt2"])
 
 
 def test_a_name_that_is_taken_is_refused():

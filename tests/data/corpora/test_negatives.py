@@ -201,7 +201,7 @@ def test_mixed_languages_have_their_own_negatives(pairs, tmp_path):
     "damage, message",
     [
         (lambda path: path.unlink(), "no mined negatives"),
-        (lambda path: path.write_bytes(path.read_bytes()[:100]), "damaged or cut short; `fairseq-xl mine-negatives"),
+        (lambda path: path.write_bytes(path.read_bytes()[:100]), "damaged or cut short; `fairseq-xl search negatives"),
         (lambda path: path.write_bytes(b""), "negatives.npy is not an .npy file of numbers"),
         (lambda path: np.save(path, np.array([{}])), "negatives.npy is not an .npy file of numbers"),
         (lambda path: np.save(path, np.zeros(6, dtype=np.int32)), "expected a matrix of whole numbers, .*found int32"),
@@ -249,7 +249,7 @@ def test_mined_negatives_of_a_long_text_are_mapped(pairs, long):
 def test_lines_that_are_no_sentences_of_a_long_text(pairs, long, line):
     write_mined(pairs, [[4], [5], [line], [-1], [1], [0]])
     assert len(drawn(pairs, 0, mined=True)) == 1
-    with pytest.raises(UserError, match="negatives.npy is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA`"):
+    with pytest.raises(UserError, match="negatives.npy is damaged; `fairseq-xl search negatives CHECKPOINT DATA`"):
         drawn(pairs, 2, mined=True)
 
 
@@ -263,7 +263,7 @@ def asking_for(path, shape):
 @pytest.mark.parametrize("line", [6, 1000, -2, 3], ids=["behind the last", "far behind it", "below -1", "empty line"])
 def test_lines_that_are_no_sentences(pairs, line):
     write_mined(pairs, [[4, -1], [5, -1], [1, line], [-1, -1], [1, -1], [0, -1]])
-    with pytest.raises(UserError, match="negatives.npy is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA`"):
+    with pytest.raises(UserError, match="negatives.npy is damaged; `fairseq-xl search negatives CHECKPOINT DATA`"):
         read_negatives(pairs)
 
 
@@ -297,7 +297,7 @@ def test_a_change_between_the_samples_is_found_in_a_text_in_memory(pairs, monkey
 def test_a_file_without_a_note(pairs):
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
     negatives_file(pairs.prefix).with_suffix(".json").unlink()
-    with pytest.raises(UserError, match="negatives.json is missing or damaged; `fairseq-xl mine-negatives"):
+    with pytest.raises(UserError, match="negatives.json is missing or damaged; `fairseq-xl search negatives"):
         read_negatives(pairs)
 
 

@@ -93,7 +93,7 @@ def test_a_changed_file_of_a_manifest_makes_a_new_table(tmp_path):
 
 
 def write_manifest(data):
-    """The manifest with the fingerprints of en/train, as `python -m preprocess` writes them."""
+    """The manifest with the fingerprints of en/train, as `fairseq-xl data prepare` writes them."""
     names = ("en/train.bin", "en/train.idx")
     write_json(
         data / "manifest.json", {"format": 1, "fingerprints": {name: fingerprint(data / name) for name in names}}

@@ -11,7 +11,7 @@ from fairseq_xl.io.files import write_json
 
 
 def write_shards(parent, count, missing=(), manifest=True):
-    """Empty data folders with the files by which shards of `python -m preprocess` are known."""
+    """Empty data folders with the files by which shards of `fairseq-xl data prepare` are known."""
     parent.mkdir()
     for number in set(range(count)) - set(missing):
         (parent / str(number)).mkdir(parents=True)
@@ -45,7 +45,7 @@ def test_one_data_folder_is_itself(tmp_path):
 
 
 def test_folders_of_other_programs(tmp_path):
-    """Numbered folders, or folders of any name, that `python -m preprocess` did not divide."""
+    """Numbered folders, or folders of any name, that `fairseq-xl data prepare` did not divide."""
     for name in ("shard10", "shard9", "1", "0"):
         (tmp_path / "data" / name).mkdir(parents=True)
     (tmp_path / "data" / "shard.txt").touch()
@@ -62,7 +62,9 @@ def test_incomplete_shards_are_refused(tmp_path, missing, manifest, pattern):
     parent = write_shards(tmp_path / "data", 3, missing, manifest)
     (parent / ".stages").mkdir()
     (parent / "1").mkdir(exist_ok=True)
-    with pytest.raises(UserError, match=f"^{parent}: its shards are not complete: run the same `python -m preprocess`"):
+    with pytest.raises(
+        UserError, match=f"^{parent}: its shards are not complete: run the same `fairseq-xl data prepare`"
+    ):
         data_folders(f"{parent}{pattern}")
     shutil.rmtree(parent / ".stages")
     (parent / "0").mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ from help_pages import html, paragraph, write_package
 
 from fairseq_xl.evaluation.squad import read_questions
 from preprocess.readers.libreoffice_help import questions
-from preprocess.readers.libreoffice_help.__main__ import main
+from preprocess.readers.libreoffice_help.read_libreoffice_help import main
 
 PAGE = "x.html"
 

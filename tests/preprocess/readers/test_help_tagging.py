@@ -8,8 +8,8 @@ from help_pages import html, paragraph, write_package
 
 from fairseq_xl.evaluation.task_files import read_sentences
 from preprocess.readers.libreoffice_help import tagging
-from preprocess.readers.libreoffice_help.__main__ import main
 from preprocess.readers.libreoffice_help.page import Mark
+from preprocess.readers.libreoffice_help.read_libreoffice_help import main
 
 
 def tags(text, *marked, code="en"):

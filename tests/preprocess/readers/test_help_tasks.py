@@ -9,7 +9,7 @@ import pytest
 from help_pages import html, paragraph, write_package
 
 from preprocess.readers.libreoffice_help import questions, ranking, tagging, tasks
-from preprocess.readers.libreoffice_help.__main__ import main
+from preprocess.readers.libreoffice_help.read_libreoffice_help import main
 
 pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="the packages are read with dpkg-deb")
 

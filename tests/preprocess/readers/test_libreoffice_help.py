@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from help_pages import html, pages, paragraph, write_package
 
-from preprocess.__main__ import main as preprocess
+from preprocess.commands.prepare import main as preprocess
 from preprocess.readers.libreoffice_help import corpus, packages
-from preprocess.readers.libreoffice_help.__main__ import main
+from preprocess.readers.libreoffice_help.read_libreoffice_help import main
 from preprocess.readers.text import letters_and_digits
 
 pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="the packages are read with dpkg-deb")

@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from preprocess.__main__ import main as preprocess
+from preprocess.commands.prepare import main as preprocess
 from preprocess.readers.opus import main
 from preprocess.readers.text import letters_and_digits
 

@@ -12,10 +12,10 @@ from html import escape
 
 import pytest
 
-from preprocess.__main__ import main as preprocess
+from preprocess.commands.prepare import main as preprocess
 from preprocess.readers.wikipedia import corpus, dump, extracted
-from preprocess.readers.wikipedia.__main__ import main
 from preprocess.readers.wikipedia.files import files_of
+from preprocess.readers.wikipedia.read_wikipedia import main
 
 KETTLE = """{{Infobox vessel
 | name = Kettle

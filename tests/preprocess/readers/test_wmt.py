@@ -15,12 +15,12 @@ import yaml
 
 from fairseq_xl.errors import UserError
 from preprocess import files
-from preprocess.__main__ import main as preprocess
+from preprocess.commands.prepare import main as preprocess
 from preprocess.readers import romanian
 from preprocess.readers.download import download
 from preprocess.readers.wmt import corpus
-from preprocess.readers.wmt.__main__ import main
 from preprocess.readers.wmt.pairs import PAIRS, WMT14, WMT14_FRENCH, WMT16, Pair
+from preprocess.readers.wmt.read_wmt import main
 from tests.preprocess.readers.small_wmt import CONTENT, TMX, URL, archive_of, memory_of, sentences, text_of
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"

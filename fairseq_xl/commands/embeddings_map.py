@@ -11,7 +11,7 @@ from fairseq_xl.errors import UserError, natural_number, positive_integer
 
 
 @command(
-    argument("source", "embeddings to map, a file of `fairseq-xl skipgram`"),
+    argument("source", "embeddings to map, a file of `fairseq-xl embeddings skipgram`"),
     argument("target", "embeddings to map into; they are not changed"),
     argument("output", "file to write: the mapped source"),
     argument("--start", "how to make the first dictionary", default="identical", choices=STARTS),

@@ -1,8 +1,9 @@
-"""python -m preprocess.sample DEST: write the sample corpus."""
+"""Writes the sample, a small synthetic corpus in four languages: ``fairseq-xl data sample DEST``."""
 
 import argparse
 import logging
 
+from fairseq_xl.errors import natural_number, positive_integer
 from preprocess.sample.corpus import write
 
 logger = logging.getLogger(__name__)
@@ -11,12 +12,17 @@ logger = logging.getLogger(__name__)
 def main(arguments: list[str] | None = None) -> None:
     """Command line; a wrong value is reported by argparse."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.sample",
+        prog="fairseq-xl data sample",
         description="Write a small synthetic corpus in English, German, French and Spanish.",
     )
     parser.add_argument("destination", metavar="DEST", help="folder to write to")
-    parser.add_argument("--documents", type=int, default=2400, help="training documents of the bitext (default 2400)")
-    parser.add_argument("--seed", type=int, default=1, help="another seed gives another corpus (default 1)")
+    parser.add_argument(
+        "--documents",
+        action=positive_integer,
+        default=2400,
+        help="training documents of the bitext (default 2400)",
+    )
+    parser.add_argument("--seed", action=natural_number, default=1, help="another seed, another corpus (default 1)")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
@@ -26,7 +32,3 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         parser.error(f"{error.filename or options.destination}: {error.strerror}")
     logger.info("Wrote the sample corpus to %s", options.destination)
-
-
-if __name__ == "__main__":
-    main()

@@ -48,7 +48,7 @@ def main(options: Options) -> None:
     manifest = read_manifest(data)
     if "disjoint" in manifest:
         raise UserError(
-            f"{data} was joined by `python -m preprocess.disjoint` and has sub-words for each language: cut the data "
+            f"{data} was joined by `fairseq-xl data disjoint` and has sub-words for each language: cut the data "
             "folders that were joined"
         )
     dictionary = XLDictionary.load(data / DICTIONARY)

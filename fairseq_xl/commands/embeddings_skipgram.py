@@ -18,7 +18,7 @@ BUCKETS, THREADS = (in_range(int, "1 or more", most) for most in (bounds.MOST_BU
 
 
 @command(
-    argument("data", "folder that `python -m preprocess` wrote", type=Path),
+    argument("data", "folder that `fairseq-xl data prepare` wrote", type=Path),
     argument("language", "language of the training text that is read"),
     argument("output", "file to write"),
     argument("--dim", "channels", in_range(int, "1 or more", bounds.MOST_CHANNELS), 768),

@@ -1,4 +1,4 @@
-"""Writes a published model's dictionary, for ``fairseq-preprocess --srcdict`` and ``python -m preprocess --dict``."""
+"""Writes a published model's dictionary, for ``fairseq-preprocess --srcdict`` and ``data prepare --dict``."""
 
 from fairseq_xl.checkpoints import published_models
 from fairseq_xl.commands import Options, argument, command

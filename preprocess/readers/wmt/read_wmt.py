@@ -1,7 +1,9 @@
-"""The command: ``python -m preprocess.readers.wmt DEST --pairs en-de,en-fr,en-ro``."""
+"""Reads WMT14 and WMT16 from the official archives, and the news test sets.
+
+The command: ``fairseq-xl data read wmt DEST --pairs en-de,en-fr,en-ro``.
+"""
 
 import argparse
-import sys
 from pathlib import Path
 
 from fairseq_xl.errors import UserError, names_of
@@ -13,7 +15,7 @@ from preprocess.readers.wmt.pairs import PAIRS
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.readers.wmt",
+        prog="fairseq-xl data read wmt",
         description="WMT14 and WMT16 from the official archives, and the news test sets.",
     )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; an interrupted run is resumed")
@@ -36,7 +38,3 @@ def main(arguments: list[str] | None = None) -> int:
         build(options.destination, pairs, options.remove_diacritics, without)
 
     return command.run("wmt", work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,9 @@
-"""The command: ``python -m preprocess.readers.wikipedia DEST en=enwiki-latest-pages-articles.xml.bz2 ...``."""
+"""Reads Wikipedia's dumps.
+
+The command: ``fairseq-xl data read wikipedia DEST en=enwiki-latest-pages-articles.xml.bz2 ...``.
+"""
 
 import argparse
-import sys
 from pathlib import Path
 
 from fairseq_xl.errors import LANGUAGE, UserError, check_number
@@ -13,7 +15,7 @@ from preprocess.readers.wikipedia.corpus import build
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.readers.wikipedia",
+        prog="fairseq-xl data read wikipedia",
         description="Monolingual text from dumps of Wikipedia, or from the output of wikiextractor.",
     )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
@@ -51,7 +53,3 @@ def _sources(arguments: list[str]) -> dict[str, list[Path]]:
             raise UserError(f"expected XX=SOURCE such as en=enwiki.xml.bz2, found {argument!r}")
         sources.setdefault(language, []).append(Path(path))
     return sources
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,7 +15,7 @@ CHECKPOINT = argument("checkpoint", "checkpoint of an xl_monotrans_* model", met
 MODULE = argument("module", "file to write", metavar="MODULE")
 EMBEDDINGS = (
     argument("data", "data folder with the dictionary of the embeddings", metavar="DATA"),
-    argument("vectors", "file of `fairseq-xl skipgram` or `fairseq-xl map-embeddings`", metavar="VECTORS"),
+    argument("vectors", "file of `fairseq-xl embeddings skipgram` or `fairseq-xl embeddings map`", metavar="VECTORS"),
     argument("--std", "their standard deviation (default: --init-std of CHECKPOINT)", in_range(float, "more than 0")),
 )
 #: (subcommand, what it does, arguments)

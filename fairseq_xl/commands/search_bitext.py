@@ -49,8 +49,8 @@ NEIGHBORS = 4  # of a sentence
 FILES = "LANGUAGE=FILE"
 WORDS = ("CHECKPOINT", "DATA", FILES, FILES)
 EMBEDDING_BLOCK = 10000  # sentences that are embedded at a time with --index
-USAGE = f"""fairseq-xl mine-bitext {" ".join(WORDS)} --layer LAYER [OPTION ...]
-       fairseq-xl mine-bitext --embeddings FILE.npy FILE.npy LANGUAGE=FILE LANGUAGE=FILE [OPTION ...]"""
+USAGE = f"""fairseq-xl search bitext {" ".join(WORDS)} --layer LAYER [OPTION ...]
+       fairseq-xl search bitext --embeddings FILE.npy FILE.npy LANGUAGE=FILE LANGUAGE=FILE [OPTION ...]"""
 
 
 @command(

@@ -1,7 +1,9 @@
-"""The command: ``python -m preprocess.readers.libreoffice_help DEST --langs en,de,fr``."""
+"""Reads LibreOffice help: parallel pages, and tasks made from them.
+
+The command: ``fairseq-xl data read libreoffice-help DEST --langs en,de,fr``.
+"""
 
 import argparse
-import sys
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
@@ -13,7 +15,7 @@ from preprocess.readers.libreoffice_help.languages import LANGUAGES, parse_langu
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.readers.libreoffice_help",
+        prog="fairseq-xl data read libreoffice-help",
         description="Aligned help pages of LibreOffice from the distribution's packages.",
     )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; an interrupted run is resumed")
@@ -44,7 +46,3 @@ def main(arguments: list[str] | None = None) -> int:
         build(options.destination, languages, options.packages, parse_pairs(options.pairs, languages))
 
     return command.run("libreoffice_help", work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,7 +18,7 @@ from fairseq_xl.errors import UserError
 
 
 @command(
-    argument("data", "folder that `python -m preprocess` wrote", type=Path),
+    argument("data", "folder that `fairseq-xl data prepare` wrote", type=Path),
     argument("embeddings", "en=en.npz de=mapped.npz", nargs="+", metavar="LANGUAGE=FILE"),
     argument("output", "file to write, .npz"),
 )
@@ -38,7 +38,7 @@ def main(options: Options) -> dict[str, int]:
     for code in rest:
         if embeddings[code].space and spaces[code] != spaces[first]:
             raise UserError(
-                f"{files[code]} is not in the space of {files[first]}: `fairseq-xl map-embeddings` maps one into the "
+                f"{files[code]} is not in the space of {files[first]}: `fairseq-xl embeddings map` maps one into the "
                 "other"
             )
     counts = np.stack([piece_counts(options.data / code / "train", code, len(dictionary)) for code in files])  # (L, V)

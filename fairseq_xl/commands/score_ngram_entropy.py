@@ -5,6 +5,7 @@ its left, "both neighbors" from the tokens on both sides; both see neighbors tha
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +13,12 @@ from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.noise.masking import choose_positions
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.store.manifest import one_folder
-from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, in_range, names_of, positive_integer
 from fairseq_xl.evaluation.ngrams import bits, flat
 
 
 @command(
-    argument("data", "folder that `python -m preprocess` wrote", type=Path),
+    argument("data", "folder that `fairseq-xl data prepare` wrote", type=Path),
     argument("--langs", "languages, separated by commas (default: all of the dictionary)"),
     argument("--split", "text to predict", default="valid"),
     argument("--length", "mlm.length", positive_integer, 256),
@@ -27,6 +27,8 @@ from fairseq_xl.evaluation.ngrams import bits, flat
 )
 def main(options: Options) -> dict[str, dict[str, float]]:
     """Returns {language: {model: bits}}."""
+    from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+
     if options.mask_prob > 1:
         raise UserError(f"--mask-prob {options.mask_prob}: a positive number is needed")
     options.data = one_folder(options.data)
@@ -45,7 +47,7 @@ def main(options: Options) -> dict[str, dict[str, float]]:
     return entropies
 
 
-def positions(text: np.ndarray, dictionary: XLDictionary, options: Options) -> np.ndarray:
+def positions(text: np.ndarray, dictionary: Any, options: Options) -> np.ndarray:
     """Positions of a text (N,) that MLM predicts: all pieces if it samples uniformly, or else a sample of them."""
     is_piece = dictionary.is_piece[text]
     if not options.frequency_exponent:

@@ -24,10 +24,10 @@ from fairseq_xl.io import bounds
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.flags import file_of, overridden
 
-PROGRAM = "fairseq-xl rehearse"
+PROGRAM = "fairseq-xl plan"
 SYMBOLS = in_range(int, "1 or more", bounds.LARGEST_VOCABULARY)
-USAGE = """fairseq-xl rehearse CONFIG.yaml … [options] [--flag value …]
-       fairseq-xl rehearse --list LIST.yaml [options]"""
+USAGE = """fairseq-xl plan CONFIG.yaml … [options] [--flag value …]
+       fairseq-xl plan --list LIST.yaml [options]"""
 ARGUMENTS = (
     argument("--vocabulary", "symbols in the dictionary (default: the list's, or 32000)", SYMBOLS),
     argument("--languages", "language symbols in the dictionary (default: the list's, or 2)", SYMBOLS),
@@ -39,7 +39,7 @@ ARGUMENTS = (
     ),
     argument("--line-tokens", "tokens per side of a sentence pair, with </s> (default: 32)", positive_integer),
     argument("--json", "also write the counts to this file", metavar="FILE"),
-    argument("--list", "rehearse the configurations of a list, such as recipes/papers.yaml", metavar="FILE"),
+    argument("--list", "plan the configurations of a list, such as recipes/papers.yaml", metavar="FILE"),
     argument("--only", "with --list: only these systems", metavar="SYSTEM,…"),
     flag("--write", "with --list: write SYSTEM/results/rehearsal.md in the folder of the list"),
 )
@@ -54,11 +54,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = parser_of(__name__, *ARGUMENTS, usage=USAGE, allow_abbrev=False)
     options, flags = parser.parse_known_args(words)
     if bool(configs) == bool(options.list):
-        raise UserError("rehearse: name CONFIG.yaml …, or --list LIST.yaml")
+        raise UserError("plan: name CONFIG.yaml …, or --list LIST.yaml")
     if options.list and flags:
-        raise UserError(f"rehearse: unexpected {flags[0]}: with --list, flags come from the list's 'flags'")
+        raise UserError(f"plan: unexpected {flags[0]}: with --list, flags come from the list's 'flags'")
     if not options.list and (options.only or options.write):
-        raise UserError("rehearse: --only and --write need --list")
+        raise UserError("plan: --only and --write need --list")
     register()
     logging.disable(logging.WARNING)  # of tasks, about the generated text
     program, sys.argv[0] = sys.argv[0], PROGRAM  # argparse shows it in errors of fairseq's flags
@@ -103,7 +103,7 @@ def _entries(configs: list[str], flags: list[str], options: Options) -> list[Any
     if options.list:
         if numbers:
             name = next(iter(numbers)).replace("_", "-")
-            raise UserError(f"rehearse: --{name} cannot be used with --list: the list sets it")
+            raise UserError(f"plan: --{name} cannot be used with --list: the list sets it")
         entries = read_list(Path(options.list))
         systems = dict.fromkeys(entry.system for entry in entries)
         names = names_of("--only", options.only) if options.only else list(systems)

@@ -1,0 +1,29 @@
+"""Encodes raw text as sub-words, for fairseq-preprocess.
+
+    fairseq-xl data encode corpora/my.yaml pieces
+    fairseq-preprocess --only-source -s en --srcdict pieces/dict.txt --trainpref pieces/train --destdir data-bin/my
+    fairseq-preprocess -s en -t de --joined-dictionary --srcdict pieces/dict.txt --trainpref pieces/train.en-de \
+        --destdir data-bin/my
+
+The folder gets SPLIT.XX of monolingual text and SPLIT.XX-YY.XX of bitext, sub-words separated by spaces, dict.txt and
+the files of the sub-words. An interrupted run is resumed. --spm-model and --dict reuse a vocabulary.
+"""
+
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from preprocess.commands import parser_of, run
+from preprocess.pipeline import prepare
+
+
+def main(words: list[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    parser = parser_of("encode", "From raw text to sub-words and their dictionary, for fairseq-preprocess.")
+    parser.add_argument("output", metavar="PIECES", help="folder to write; an interrupted run is resumed")
+    options = parser.parse_args(words)
+    arguments = options.config, options.output, options.jobs, options.spm_model, options.dict
+
+    def work() -> None:
+        with logging_redirect_tqdm():  # log lines appear above the progress bar
+            prepare(*arguments, encode_only=True)
+
+    return run(work, options.output)

@@ -60,6 +60,33 @@ printed() {
     ${last:-} env "$@"  # env runs the program, not the function of that name
 }
 
+# from_text: if $data is CORPUS.yaml, a description of raw text (preprocess/README.md), encodes the text as sub-words,
+# binarizes it with fairseq-preprocess, and sets $data to the folder, $save_dir/data-bin.
+from_text() {
+    [[ $data = *.yaml ]] || return 0
+    local corpus=$data pieces=$save_dir/pieces text pair language further splits dictionary
+    data=$save_dir/data-bin
+    [ ! -f "$data/dict.txt" ] || return 0  # it is complete
+    python -m fairseq_xl data encode "$corpus" "$pieces"
+    for text in "$pieces"/train.*; do
+        pair=${text##*/train.} language=${text##*.} further=() splits=() dictionary=(--srcdict "$pieces/dict.txt")
+        if [ "$pair" = "$language" ]; then
+            further=(--only-source) text=
+        elif [[ $pair = "$language-"* ]]; then  # the file of the source, such as train.en-de.en
+            pair=${pair%."$language"} text=.$pair
+            further=(--target-lang "${pair#"$language-"}") dictionary+=(--tgtdict "$pieces/dict.txt")
+        else
+            continue
+        fi
+        for split in valid test; do
+            [ ! -f "$pieces/$split$text.$language" ] || splits+=("--${split}pref" "$pieces/$split$text")
+        done
+        printed fairseq-preprocess --source-lang "$language" "${further[@]}" --trainpref "$pieces/train$text" \
+            ${splits[@]+"${splits[@]}"} "${dictionary[@]}" --destdir "$data" --workers 2 >"$save_dir/preprocess.log"
+    done
+    cp "$pieces"/sentencepiece.model "$pieces"/dict.txt "$data"
+}
+
 # check_number OPTION NUMBER: fails unless NUMBER is a whole number above 0.
 check_number() { [[ $2 =~ ^[1-9][0-9]*$ ]] || refuse "$1 $2: a whole number above 0 is needed"; }
 

@@ -6,5 +6,6 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments data save_dir -- "$@"
 shift 2
+from_text
 last fairseq-train "$data" --user-dir "$package" --config "$recipes/monotrans/config/pretrain.yaml" "$@" \
     --save-dir "$save_dir" --log-file "$save_dir/train.log"

@@ -9,6 +9,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments data save_dir init -- "$@"
 shift 3
+from_text
 set -- --config "$recipes/veco/config/pretrain.yaml" "$@"
 if [ "$init" != random ]; then
     first=$recipes/veco/config/cross-attention.yaml

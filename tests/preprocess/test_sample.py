@@ -383,9 +383,11 @@ def test_another_seed_gives_another_corpus():
 
 
 def test_no_documents_is_an_error(tmp_path, capsys):
-    with pytest.raises(SystemExit):
+    with pytest.raises(UserError, match="--documents 0: 1 or more is needed"):
         main([str(tmp_path), "--documents", "0"])
-    assert "--documents must be from 1 to 1000000, found 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "--documents", "1000001"])
+    assert "--documents must be from 1 to 1000000, found 1000001" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])

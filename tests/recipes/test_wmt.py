@@ -241,7 +241,7 @@ def test_each_pair_has_its_folder(data, tmp_path, monkeypatch):
     """Text into English is from the first one. A stand-in for Python fails at `fairseq-xl data prepare`."""
     for name in ("recipes", "fairseq_xl"):
         (tmp_path / name).symlink_to(ROOT / name)
-    stand_in(tmp_path, monkeypatch, '[ "$2" != preprocess ] || exit 3')
+    stand_in(tmp_path, monkeypatch, '[ "${4-}" != prepare ] || exit 3')
     corpora = tmp_path / "corpora"
     german, romanian = (corpora / f"wmt-{name}" for name in ("en-de", "en-ro-diacritics"))
     for path in (german / "mono/train.de", german / "mono/train.en.gz", romanian / "mono/train.ro"):
@@ -360,7 +360,7 @@ def test_monolingual_text_with_diacritics_is_refused(data, tmp_path):
 )
 def test_pairs_of_english_and_french_are_filtered(pair, options, cleaned, data, tmp_path, monkeypatch):
     """A stand-in for Python fails at `fairseq-xl data prepare`."""
-    stand_in(tmp_path, monkeypatch, '[ "$2" != preprocess ] || exit 3')
+    stand_in(tmp_path, monkeypatch, '[ "${4-}" != prepare ] || exit 3')
     (tmp_path / "wmt").mkdir()
     write_json(tmp_path / "wmt/manifest.json", MANIFEST | {"pairs": [pair]})
     done = wmt("xlm", pair, data, "random", tmp_path / "out", "--corpus", tmp_path / "wmt", *options)
@@ -386,3 +386,34 @@ def test_a_signal_reaches_the_command_and_nothing_is_left_running(number, data, 
         process.send_signal(number)
         assert process.wait(timeout=60) == 128 + number
         assert (tmp_path / "ended").exists() and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("system", ["xlm", pytest.param("veco", marks=pytest.mark.slow)])
+def test_from_raw_text_to_bleu_through_fairseqs_commands(official, tmp_path, system):
+    """`pretrain.sh` and `wmt14.sh` of a system encode and binarize the text; repeated, they resume."""
+    assert read_wmt([str(tmp_path / "corpora/wmt-en-de"), "--pairs", "en-de"]) == 0
+    (tmp_path / "nano.yaml").write_text(NANO)
+    pretraining = {"languages": ["en", "de"], "vocabulary": {"size": 60}}
+    text = {code: f"corpora/wmt-en-de/bitext/train.en-de.{code}" for code in ("en", "de")}
+    pretraining["monolingual"] = {code: {"train": path, "valid": path} for code, path in text.items()}
+    pair = "corpora/wmt-en-de/bitext/train.en-de"
+    pretraining["bitext"] = {"en-de": {"train": pair, "valid": pair}}
+    (tmp_path / "corpus.yaml").write_text(yaml.safe_dump(pretraining))
+    toy = f"{ROOT}/recipes/{system}/config"
+    nano = ["--config", tmp_path / "nano.yaml", "--cpu"]
+    save, out = tmp_path / "save", tmp_path / "out"
+    first = ["--config", f"{toy}/{'pretrain-toy' if system == 'xlm' else 'toy'}.yaml", *nano]
+    init = ["random"] if system == "veco" else []
+    pretrain = ["bash", ROOT / f"recipes/{system}/pretrain.sh", tmp_path / "corpus.yaml", save, *init, *first]
+    shown, _ = succeeded(run(*pretrain, folder=tmp_path))
+    assert shown.count("+ fairseq-preprocess ") == 3 and "+ fairseq-train " in shown
+    checkpoint = save / "checkpoint_last.pt"
+    translate = ["bash", ROOT / f"recipes/{system}/wmt14.sh", "de-en", save / "data-bin", checkpoint, out]
+    translate += ["--config", f"{toy}/translate-toy.yaml", *nano]
+    shown, printed = succeeded(run(*translate, folder=tmp_path))
+    commands = [line.split()[1] for line in shown.splitlines() if line.startswith("+ ")]
+    assert commands == ["fairseq-preprocess", "fairseq-train", "fairseq-generate"]
+    scores = json.loads((out / "bleu.json").read_text())
+    assert json.loads(printed.splitlines()[-1]) == scores and "tok:13a" in scores["sacrebleu"]["signature"]
+    shown, _ = succeeded(run(*translate, folder=tmp_path))
+    assert "+ fairseq-preprocess" not in shown and json.loads((out / "bleu.json").read_text()) == scores

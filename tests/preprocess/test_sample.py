@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from fairseq_xl.errors import UserError
 from preprocess.commands.sample import main
 from preprocess.sample.corpus import EVALUATION, plan, write
 from preprocess.sample.generator import REALIZERS, held_out

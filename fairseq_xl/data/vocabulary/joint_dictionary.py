@@ -45,7 +45,7 @@ class XLDictionary(Dictionary):
     def load(cls, path: str | Path, languages: Iterable[str] | None = None) -> "XLDictionary":
         """Reads ``dict.txt``, and appends `<mask>` and the symbols of languages where the file lacks them.
 
-        `languages` are in order; None: those of the text beside ``dict.txt``, sorted, unless `python -m preprocess`
+        `languages` are in order; None: those of the text beside ``dict.txt``, sorted, unless `fairseq-xl data prepare`
         wrote it. Raises `UserError` for a missing or malformed file.
         """
         if languages is None:

@@ -203,13 +203,11 @@ def _language_modules(arguments: Iterable[str], languages: Collection[str]) -> d
     return modules
 
 
-def batches(
-    lengths: Sequence[int] | Numbers, most_tokens: int, most_sentences: int | None = None
-) -> Iterator[list[int]]:
+def batches(lengths: Sequence[int] | Numbers, most_tokens: int, most_rows: int | None = None) -> Iterator[list[int]]:
     """Indices of sentences of similar length, in lists of at most `most_tokens` tokens with padding, or of one."""
     batch = []
     for index in np.argsort(lengths, kind="stable").tolist():
-        if batch and (lengths[index] * (len(batch) + 1) > most_tokens or len(batch) == most_sentences):
+        if batch and (lengths[index] * (len(batch) + 1) > most_tokens or len(batch) == most_rows):
             yield batch
             batch = []
         batch.append(index)

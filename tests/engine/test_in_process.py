@@ -8,35 +8,41 @@ import threading
 
 import pytest
 import torch
-import yaml
 
 import fairseq_xl
 from fairseq_xl.errors import UserError
-from tests.commands import CPU, equal_parameters, load, pretraining, run_train
+from tests.commands import equal_parameters, load, run_train
 from tests.patches import changes
+
+MODEL = "{arch: xl_xlm_tiny, layers: 1, embed-dim: 16, ffn-dim: 32, heads: 2, max-positions: 40}"
+TRAINING = """
+{task: xl_pretraining, criterion: xl_pretraining, objectives: mlm, objective-options: mlm.length=32, cpu: true,
+ max-tokens: 256, optimizer: adam, lr: 0.003, max-update: 9, fp16: true, num-workers: 0, no-progress-bar: true}
+"""
 
 
 @pytest.fixture
-def training(data_bin, tmp_path):
-    """A function that trains for two updates by two files of flags, which flags override."""
-    words = iter(pretraining(data_bin, "unused", *CPU)[1:])
-    common, pairs = {}, [word for word in words if word != "--user-dir" or not next(words)]
-    while pairs:
-        flag, *pairs = pairs
-        is_alone = not pairs or str(pairs[0]).startswith("--")
-        common[flag[2:]] = True if is_alone else pairs[0]
-        pairs = pairs if is_alone else pairs[1:]
-    for name, values in (("common", common), ("more", {"max-update": 9, "fp16": True, "no-progress-bar": False})):
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    files = [tmp_path / "common.yaml", str(tmp_path / "more.yaml")]
+def files(tmp_path):
+    """Two files of flags."""
+    paths = [tmp_path / "model.yaml", tmp_path / "training.yaml"]
+    for path, text in zip(paths, (MODEL, TRAINING)):
+        path.write_text(text, encoding="utf-8")
+    return paths
+
+
+@pytest.fixture
+def training(data_bin, files):
+    """A function that trains for two updates by the files and by flags."""
     return lambda **flags: fairseq_xl.train(data_bin, files, **{"fp16": None, "max_update": 2, **flags})
 
 
-def test_weights_are_those_of_fairseq_train(data_bin, tmp_path, training, monkeypatch):
+def test_weights_are_those_of_fairseq_train(data_bin, files, tmp_path, training, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "argv", ["program", "--user-dir", "nowhere", "--lr", "9"])
         result = training(save_dir=tmp_path / "python")
-    run_train(pretraining(data_bin, tmp_path / "command", "--max-update", 2))
+    files[1].write_text(TRAINING.replace("fp16: true, ", ""), encoding="utf-8")
+    configs = [word for path in files for word in ("--config", path)]
+    run_train([data_bin, *configs, "--max-update", 2, "--save-dir", tmp_path / "command"], ())
     for name in ("checkpoint_best.pt", "checkpoint_last.pt"):
         assert equal_parameters(*(load(tmp_path / run / name) for run in ("python", "command")))
     best = torch.load(tmp_path / "python/checkpoint_best.pt", weights_only=False)["extra_state"]["val_loss"]

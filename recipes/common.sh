@@ -69,6 +69,7 @@ from_text() {
     [ ! -f "$data/dict.txt" ] || return 0  # it is complete
     python -m fairseq_xl data encode "$corpus" "$pieces"
     for text in "$pieces"/train.*; do
+        [ -e "$text" ] || refuse "$corpus: no training text, or shards, which fairseq-xl data prepare makes"
         pair=${text##*/train.} language=${text##*.} further=() splits=() dictionary=(--srcdict "$pieces/dict.txt")
         if [ "$pair" = "$language" ]; then
             further=(--only-source) text=
@@ -84,7 +85,9 @@ from_text() {
         printed fairseq-preprocess --source-lang "$language" "${further[@]}" --trainpref "$pieces/train$text" \
             ${splits[@]+"${splits[@]}"} "${dictionary[@]}" --destdir "$data" --workers 2 >"$save_dir/preprocess.log"
     done
-    cp "$pieces"/sentencepiece.model "$pieces"/dict.txt "$data"
+    for text in "$pieces"/{sentencepiece.model,xlm.codes,xlm.vocab,wordpiece.vocab,dict.txt}; do
+        [ ! -f "$text" ] || cp "$text" "$data"
+    done
 }
 
 # check_number OPTION NUMBER: fails unless NUMBER is a whole number above 0.

@@ -7,7 +7,6 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments data save_dir init -- "$@"
 shift 3
-from_text
 [ "$init" = random ] || set -- "$@" --init-from "$init"
 last fairseq-train "$data" --user-dir "$package" --config "$recipes/unicoder/config/pretrain.yaml" "$@" \
     --save-dir "$save_dir" --log-file "$save_dir/train.log"

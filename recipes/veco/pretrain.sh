@@ -4,7 +4,8 @@
 # trains cross-attention only, in SAVE_DIR/cross-attention; the second stage trains all parameters, in SAVE_DIR. With
 # INIT "random" there is no first stage (V16). The model has the paper's size; --config recipes/veco/config/toy.yaml
 # makes it small. With a FILE NAME.yaml, cross-attention-NAME.yaml of the same folder configures the first stage, if it
-# exists, or else config/cross-attention.yaml. A repeated run resumes.
+# exists, or else config/cross-attention.yaml. DATA may be CORPUS.yaml, a description of raw text, which is binarized
+# with fairseq-preprocess in SAVE_DIR. A repeated run resumes.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments data save_dir init -- "$@"

@@ -11,11 +11,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.commands import DATA_OF_CHECKPOINT, ENCODER, FP16, MODULE, Options, argument, command, layer_and_pooling
 from fairseq_xl.errors import positive_integer
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
-from fairseq_xl.inference.embedder import BATCH_TOKENS, embedder_of
 from fairseq_xl.io.arrays import growing_matrix
 from fairseq_xl.io.lines import read_buffers
 
@@ -31,10 +29,13 @@ BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
     MODULE,
     *layer_and_pooling("default: the last", "mean"),
     FP16,
-    argument("--max-tokens", "tokens of a batch, with padding", positive_integer, BATCH_TOKENS),
+    argument("--max-tokens", "tokens of a batch, with padding", positive_integer, 4096),
     argument("--buffer-size", "lines in memory at a time", positive_integer, BUFFERED),
 )
 def main(options: Options) -> dict[str, Any]:
+    from fairseq_xl.checkpoints.identity import found_in
+    from fairseq_xl.inference.embedder import embedder_of
+
     embed = embedder_of(options, options.fp16)
     choice = embed.choice(options.layer, options.pooling)
     file, _ = found_in(options.checkpoint)

@@ -13,7 +13,6 @@ from fairseq_xl.checkpoints.embedding_files import Vectors, read, space_of, writ
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.corpora.token_stream import piece_counts
 from fairseq_xl.data.store.manifest import one_folder
-from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 
 
@@ -24,6 +23,8 @@ from fairseq_xl.errors import UserError
 )
 def main(options: Options) -> dict[str, int]:
     """Returns the number of pieces of each language."""
+    from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+
     files = dict(argument.partition("=")[::2] for argument in options.embeddings)
     if len(files) < 2 or len(files) != len(options.embeddings) or not all(files.values()):
         raise UserError("expected LANGUAGE=FILE for two languages or more, each once: en=en.npz de=mapped.npz")

@@ -8,7 +8,6 @@ from fairseq_xl.checkpoints.embedding_files import Vectors, space_of, write
 from fairseq_xl.commands import BEAM_SIZE, Options, argument, command
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.store.manifest import one_folder
-from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.embeddings.mapping import normalize
 from fairseq_xl.embeddings.skipgram_training import Sentences, train
 from fairseq_xl.errors import in_range, natural_number
@@ -31,6 +30,8 @@ BUCKETS, THREADS = (in_range(int, "1 or more", most) for most in (bounds.MOST_BU
     argument("--seed", "random seed", natural_number, 1),
 )
 def main(options: Options) -> None:
+    from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+
     options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
     dictionary.language_id(options.language)

@@ -8,10 +8,8 @@ import os
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.checkpoints.averaging import average, last_checkpoints
 from fairseq_xl.commands import Options, argument, command, flag
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import save_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +26,9 @@ def _inputs(parser: Any) -> None:
     argument("--output", "where to write the average", required=True, metavar="FILE"),
 )
 def main(options: Options) -> None:
+    from fairseq_xl.checkpoints.averaging import average, last_checkpoints
+    from fairseq_xl.io.checkpoints import save_checkpoint
+
     if options.last:
         if not options.last[0].isdigit():
             raise UserError(f"--last takes a number and a folder, not {options.last[0]!r}")

@@ -1,6 +1,5 @@
 """Writes a published model's dictionary, for ``fairseq-preprocess --srcdict`` and ``data prepare --dict``."""
 
-from fairseq_xl.checkpoints import published_models
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.errors import UserError, language_codes
 
@@ -11,6 +10,8 @@ from fairseq_xl.errors import UserError, language_codes
     argument("--langs", "languages, separated by commas (default: those of its language embeddings)"),
 )
 def main(options: Options) -> None:
+    from fairseq_xl.checkpoints import published_models
+
     model = published_models.read(options.model)
     if not isinstance(model, published_models.Published):
         raise UserError(f"{options.model} is not a published model: expected a file of weights or its folder")

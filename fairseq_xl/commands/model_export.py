@@ -8,23 +8,14 @@ more than 1/1000 of its largest value; outputs of the 8-bit files (--int8) are n
 """
 
 import logging
-import os
-from pathlib import Path
 from typing import Any
 
-import torch
-
 from fairseq_xl.commands import MODULE, Options, argument, command, flag, several
-from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, named_values
-from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.io.lines import read_lines
-from fairseq_xl.serving import export_checks
-from fairseq_xl.serving.export import OUTPUTS, build_graphs, describe, input_ranges, write_graph, write_int8
-from fairseq_xl.serving.graphs import Graph
-from fairseq_xl.serving.runtime import DESCRIPTION, OnnxGraph
+from fairseq_xl.serving.runtime import DESCRIPTION, OUTPUTS
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +39,17 @@ REPORT = "report.json"
     flag("--benchmark", "measure times, of torch too"),
 )
 def main(options: Options) -> dict[str, Any]:
+    from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
+    from fairseq_xl.inference.model_loading import load_model
+    from fairseq_xl.serving import export, export_checks
+
     if options.lang and not options.language_module:
         raise UserError(f"--lang {options.lang} is the language of --language-module, which is missing")
     text_files = named_values("--text", options.text, "XX=FILE, a language and a file of its text")
     texts = {language: (path, read_lines(path)) for language, path in text_files.items()}
     names = [name for name in ("language_module", "lang") if getattr(options, name)]
     model, task = load_model(options.checkpoint, options.data, **{name: getattr(options, name) for name in names})
-    kind, graphs = build_graphs(model.eval(), task, options.output)
+    kind, graphs = export.build_graphs(model.eval(), task, options.output)
     if texts and len(graphs) > 1:
         raise UserError("--text: an encoder-decoder has no predictions for single texts; leave it out")
     batches: list[Any] = []
@@ -62,32 +57,15 @@ def main(options: Options) -> dict[str, Any]:
         longest = model.encoder.embeddings.max_positions
         longest = min(longest, getattr(task.cfg, "length", None) or longest)
         batches = export_checks.text_batches(texts, TextEncoder(task.folder(), task.dictionary), task, longest)
+    ranges = export.input_ranges(task)
     with new_folder(options.out) as folder:
-        write_json(folder / DESCRIPTION, describe(kind, graphs, model, task))
+        write_json(folder / DESCRIPTION, export.describe(kind, graphs, model, task))
         report: dict[str, Any] = {"checkpoint": str(options.checkpoint), "kind": kind, "graphs": {}}
         for name, graph in graphs.items():
             files = {"onnx": folder / f"{name}.onnx"}
-            write_graph(graph, files["onnx"], input_ranges(task))
+            export.write_graph(graph, files["onnx"], ranges)
             if options.int8:
-                files["int8"] = write_int8(files["onnx"])
-            report["graphs"][name] = _report(graph, files, input_ranges(task), batches, options.benchmark)
+                files["int8"] = export.write_int8(files["onnx"])
+            report["graphs"][name] = export_checks.report(graph, files, ranges, batches, options.benchmark)
         write_json(folder / REPORT, report)
-    return report
-
-
-def _report(
-    graph: Graph, files: dict[str, Path], ranges: dict[str, int], batches: list[Any], timed: bool
-) -> dict[str, Any]:
-    """Sizes of a graph's {"onnx" or "int8": file}, differences from torch, agreement on text in `batches`, times."""
-    threads = torch.get_num_threads()
-    opened = {name: OnnxGraph(path, threads) for name, path in files.items()}
-    sizes = {  # with their large parameters, FILE.data
-        path.name: sum(map(os.path.getsize, path.parent.glob(f"{path.name}*"))) for path in files.values()
-    }
-    report: dict[str, Any] = {"bytes": sizes}
-    report["maximum_difference"] = export_checks.differences(graph, opened["onnx"], ranges)
-    if batches:
-        report["text"] = {name: export_checks.agreement(graph, onnx, batches) for name, onnx in opened.items()}
-    if timed:
-        report["threads"], report["milliseconds"] = threads, export_checks.benchmark(graph, opened, ranges)
     return report

@@ -3,12 +3,9 @@
 import argparse
 
 from fairseq_xl import register
-from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.embedding_files import read as read_vectors
-from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.manifest import first_folder
-from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import in_range
 
 CHECKPOINT = argument("checkpoint", "checkpoint of an xl_monotrans_* model", metavar="CHECKPOINT")
@@ -36,6 +33,10 @@ def _subcommands(parser: argparse.ArgumentParser) -> None:
 @command(_subcommands)
 def main(options: Options) -> None:
     """Runs the command. A file is replaced only by another version of its module."""
+    from fairseq_xl.checkpoints import language_modules
+    from fairseq_xl.checkpoints.identity import open_checkpoint
+    from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+
     register()
     checkpoint = open_checkpoint(options.checkpoint, finite=False)
     module = language_modules.extract(checkpoint)

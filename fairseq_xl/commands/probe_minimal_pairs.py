@@ -11,13 +11,14 @@ from typing import Any
 
 from fairseq_xl.commands import PROBED, Options, argument, command
 from fairseq_xl.evaluation.probing_tasks import minimal_pair_scores, read_minimal_pairs
-from fairseq_xl.inference.embedder import embedder_of
-from fairseq_xl.inference.probing import masked_log_probabilities
 from fairseq_xl.io.versions import version
 
 
 @command(*PROBED, argument("files", "marvin_linzen_dataset.tsv, or others of this form", nargs="+", metavar="FILE"))
 def main(options: Options) -> dict[str, Any]:
+    from fairseq_xl.inference.embedder import embedder_of
+    from fairseq_xl.inference.probing import masked_log_probabilities
+
     pairs = read_minimal_pairs(options.files)
     scored = masked_log_probabilities(embedder_of(options), pairs, options.lang)
     versions = {package: version(package) for package in ("fairseq_xl", "torch")}

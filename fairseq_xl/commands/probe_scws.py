@@ -12,13 +12,14 @@ from fairseq_xl.commands import PROBED, Options, argument, command
 from fairseq_xl.evaluation.bootstrap import correlation, spearman
 from fairseq_xl.evaluation.probing_tasks import read_scws
 from fairseq_xl.evaluation.word_embeddings import cosines
-from fairseq_xl.inference.embedder import embedder_of
-from fairseq_xl.inference.probing import both_words, word_embeddings
 from fairseq_xl.io.versions import version
 
 
 @command(*PROBED, argument("ratings", "SCWS's ratings.txt", metavar="RATINGS"))
 def main(options: Options) -> dict[str, Any]:
+    from fairseq_xl.inference.embedder import embedder_of
+    from fairseq_xl.inference.probing import both_words, word_embeddings
+
     pairs = read_scws(options.ratings)
     embedder = embedder_of(options)
     gold = [pair.label for pair in pairs]

@@ -13,8 +13,6 @@ import numpy as np
 
 from fairseq_xl.commands import PROBED, Options, argument, command
 from fairseq_xl.evaluation.probing_tasks import logistic_regression_accuracy, majority, read_wic
-from fairseq_xl.inference.embedder import embedder_of
-from fairseq_xl.inference.probing import both_words, pair_hidden_states
 from fairseq_xl.io.versions import version
 
 
@@ -24,6 +22,9 @@ from fairseq_xl.io.versions import version
     argument("test", "prefix of the test files", metavar="TEST"),
 )
 def main(options: Options) -> dict[str, Any]:
+    from fairseq_xl.inference.embedder import embedder_of
+    from fairseq_xl.inference.probing import both_words, pair_hidden_states
+
     train, test = read_wic(options.train), read_wic(options.test)
     embedder = embedder_of(options)
     labels, gold = ([bool(pair.label) for pair in pairs] for pairs in (train, test))

@@ -35,7 +35,6 @@ import numpy as np
 from fairseq_xl.commands import BEAM_SIZE, FP16, MODULES, Options, argument, command, flag, layer_and_pooling
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.prediction_folders import check_noted_language, check_same_origin
-from fairseq_xl.inference.embedder import POOLINGS, Embedders
 from fairseq_xl.io.arrays import check_finite_rows, open_matrix
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.folders import temporary_folder
@@ -157,10 +156,12 @@ def _mine(
 
 def _embedded(options: Options, sides: list[tuple[str, bitext_mining.Sentences]], folder: Path | None) -> list[Any]:
     """The embeddings (n, C) of the sentences of each side, in files of a folder or in memory."""
+    from fairseq_xl.inference.embedder import Embedders
+
     checkpoint, data = options.words[:2]
     languages = {language for language, _ in sides}
     embed = Embedders(checkpoint, data, languages, options.lang, options.fp16)
-    (choice,) = embed.choices(options.layer, options.pooling or POOLINGS[0])
+    (choice,) = embed.choices(options.layer, options.pooling or "mean")
     if folder is None:
         return [embed(sentences.texts, language, [choice])[choice] for language, sentences in sides]
     matrices = []

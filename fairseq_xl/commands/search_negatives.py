@@ -11,7 +11,6 @@ from fairseq_xl.commands import BEAM_SIZE, Options, argument, command
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.errors import UserError, in_range, names_of, natural_number
 from fairseq_xl.io.fingerprints import sha256_of
-from fairseq_xl.mining.hard_negatives import SentenceVectors, mine, prefixes
 
 
 @command(
@@ -28,6 +27,8 @@ from fairseq_xl.mining.hard_negatives import SentenceVectors, mine, prefixes
     argument("--exact-below", "use an exact index for fewer distinct sentences than this", natural_number, 100000),
 )
 def main(options: Options) -> None:
+    from fairseq_xl.mining.hard_negatives import SentenceVectors, mine, prefixes
+
     if options.length is not None and options.length < 2:
         raise UserError(f"--length {options.length}: a sentence has two tokens or more, of which </s> is one")
     vectors = SentenceVectors(options.checkpoint, options.data, options.pairs)

@@ -11,7 +11,6 @@ from typing import Any
 from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, Options, argument, command, layer_and_pooling, several
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import averages, read_named_pairs
-from fairseq_xl.inference.embedder import Embedders, retrieve
 
 
 @command(
@@ -30,6 +29,8 @@ from fairseq_xl.inference.embedder import Embedders, retrieve
     *layer_and_pooling("default: select on --dev"),
 )
 def main(options: Options) -> dict[str, Any]:
+    from fairseq_xl.inference.embedder import Embedders, retrieve
+
     if not options.dev and (options.layer is None or options.pooling is None):
         raise UserError("give --layer and --pooling, or --dev pairs to select them on")
     test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)

@@ -10,16 +10,14 @@ Prints one JSON line.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, Options, argument, command, layer_and_pooling
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write_predictions
 from fairseq_xl.evaluation.xtreme import LANGUAGES
-from fairseq_xl.inference.embedder import Embedders
 from fairseq_xl.mining.bitext_mining import (
     Pair,
     Sentences,
@@ -31,6 +29,9 @@ from fairseq_xl.mining.bitext_mining import (
     rounded,
 )
 from fairseq_xl.mining.nearest_neighbors import nearest
+
+if TYPE_CHECKING:
+    from fairseq_xl.inference.embedder import Embedders
 
 BUCC, TATOEBA = "bucc2018", "tatoeba"
 Choice = tuple[int, str]  # layer and pooling
@@ -48,6 +49,9 @@ Texts = dict[str, tuple[Sentences, Sentences]]  # by language: its sentences and
     *layer_and_pooling("default: select on BUCC's dev files"),
 )
 def main(options: Options) -> dict[str, Any]:
+    from fairseq_xl.checkpoints.identity import found_in
+    from fairseq_xl.inference.embedder import Embedders
+
     bucc, tatoeba = options.download / BUCC, options.download / TATOEBA
     languages = {name: LANGUAGES[name].split() for name in (BUCC, TATOEBA)}
     if options.langs:
@@ -103,14 +107,14 @@ def _read(folder: Path, languages: list[str], middle: str) -> Texts:
 
 
 def _embedded(
-    embed: Embedders, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
+    embed: "Embedders", code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
 ) -> list[dict[Choice, np.ndarray]]:
     """Sentence embeddings of both sides: {choice: (n, C)} and {choice: (m, C)}."""
     return [embed(side.texts, language, choices) for side, language in zip(sides, (code, "en"))]
 
 
 def _mined(
-    embed: Embedders, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
+    embed: "Embedders", code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
 ) -> dict[Choice, Sequence[Pair]]:
     """Pairs by margin, in descending order, for each choice."""
     source, target = _embedded(embed, code, sides, choices)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from fairseq_xl.data.vocabulary.special_symbols import WORD_START
 from fairseq_xl.errors import UserError
@@ -69,6 +68,8 @@ def blocks(source: np.ndarray, target: np.ndarray, table: np.ndarray | None = No
 
 def nearest_mean(source: np.ndarray, target: np.ndarray, neighbors: int, table: np.ndarray | None = None) -> np.ndarray:
     """Mean similarity of each row of (V, C) to the `neighbors` nearest rows of (W, C) -> (V,)"""
+    import torch
+
     count = min(neighbors, len(target))
     parts = map(torch.from_numpy, blocks(source, target, table))
     means = [part.topk(count, sorted=False).values.mean(1) for part in parts]

@@ -8,19 +8,21 @@ VecMap.
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fairseq_xl.data.store.binarized_text import Text
-from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
+
+if TYPE_CHECKING:
+    from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 
 
 class Sentences:
     """Iterable of a binarized text's sentences as lists of pieces, without special symbols."""
 
-    def __init__(self, text: Text, dictionary: XLDictionary):
+    def __init__(self, text: Text, dictionary: "XLDictionary"):
         self.text, self.dictionary = text, dictionary
 
     def __iter__(self) -> Iterator[list[str]]:

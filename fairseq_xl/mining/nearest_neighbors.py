@@ -9,7 +9,6 @@ import logging
 from typing import Any
 
 import numpy as np
-import torch
 
 from fairseq_xl.errors import UserError
 
@@ -41,6 +40,8 @@ def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK_VEC
     cosines within a search; k is at most m. A `block` of vectors of either side is read at a time. Raises `UserError`
     for a vector that is not finite.
     """
+    import torch
+
     count = min(count, len(target))
     cosines = np.full((len(source), count), -np.inf, np.float32)
     indices = np.full((len(source), count), -1, np.int64)
@@ -76,6 +77,8 @@ def _search_by_faiss(queries: np.ndarray, keys: np.ndarray, count: int) -> tuple
 
 def _search_on_gpu(queries: np.ndarray, keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """As `_search_by_faiss`."""
+    import torch
+
     tensors = [torch.from_numpy(side).cuda() for side in (queries, keys)]
     values, indices = (tensors[0] @ tensors[1].T).topk(count, dim=1)
     return values.cpu().numpy(), indices.cpu().numpy()

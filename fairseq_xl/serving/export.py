@@ -21,14 +21,14 @@ LARGEST_FILE = 1_800_000_000
 
 #: sizes of the tensors that the exporter traces; none is 0 or 1, which it would take for constants
 TRACED = {"batch": 3, "time": 7, "past": 5}
-OUTPUTS = ("hidden", "logits", "head")  # of an encoder
 
 
 def build_graphs(model: Any, task: Any, output: str | None = None) -> tuple[str, dict[str, Graph]]:
     """The kind of a model and its graphs by the names of their files; `UserError` for a model of another kind.
 
-    The output of an encoder is one of `OUTPUTS`: its last hidden states, the logits of the masked language model, or
-    the outputs of a fine-tuned head. By default, it is the head's of a fine-tuned model, otherwise the hidden states.
+    The output of an encoder is one of the runtime's `OUTPUTS`: its last hidden states, the logits of the masked
+    language model, or the outputs of a fine-tuned head. By default, it is the head's of a fine-tuned model, otherwise
+    the hidden states.
     """
     if isinstance(model, XLEncoderDecoderModel):
         if output is not None:

@@ -4,10 +4,12 @@ Shapes: B batch, T time, C channels, K outputs.
 """
 
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,4 +168,22 @@ def benchmark(graph: Graph, graphs: dict[str, OnnxGraph], ranges: dict[str, int]
         medians = {name: statistics.median(values) for name, values in times.items()}
         speedups = {f"{name} speedup": medians["torch"] / medians[name] for name in graphs}
         result[label] = {name: round(value, 3) for name, value in (medians | speedups).items()}
+    return result
+
+
+def report(
+    graph: Graph, files: dict[str, Path], ranges: dict[str, int], batches: list[Any], timed: bool
+) -> dict[str, Any]:
+    """Sizes of a graph's {"onnx" or "int8": file}, differences from torch, agreement on text in `batches`, times."""
+    threads = torch.get_num_threads()
+    opened = {name: OnnxGraph(path, threads) for name, path in files.items()}
+    sizes = {  # with their large parameters, FILE.data
+        path.name: sum(map(os.path.getsize, path.parent.glob(f"{path.name}*"))) for path in files.values()
+    }
+    result: dict[str, Any] = {"bytes": sizes}
+    result["maximum_difference"] = differences(graph, opened["onnx"], ranges)
+    if batches:
+        result["text"] = {name: agreement(graph, onnx, batches) for name, onnx in opened.items()}
+    if timed:
+        result["threads"], result["milliseconds"] = threads, benchmark(graph, opened, ranges)
     return result

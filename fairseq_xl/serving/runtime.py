@@ -9,6 +9,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import check_format, json_object
 
 DESCRIPTION = "model.json"
+OUTPUTS = ("hidden", "logits", "head")  # of an encoder
 INT8 = ".int8"  # in the names of files with 8-bit weights, before .onnx
 
 Arrays = dict[str, np.ndarray]

@@ -135,7 +135,7 @@ def test_a_graph_that_computes_something_else_is_not_written(data_bin, classifie
         changed.model.encoder.layers[0].ffn_norm.bias.data[0] += 0.1
         write_graph(changed, path, ranges)
 
-    monkeypatch.setattr("fairseq_xl.commands.model_export.write_graph", broken)
+    monkeypatch.setattr("fairseq_xl.serving.export.write_graph", broken)
     with pytest.raises(UserError, match="logits of the ONNX file differs from torch by"):
         main([str(classifier[1]), str(tmp_path / "out"), "--data", str(data_bin)])
     assert not list(tmp_path.iterdir())

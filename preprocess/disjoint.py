@@ -1,4 +1,6 @@
-"""Joins data folders of languages that share no piece: ``fairseq-xl data disjoint OUTPUT DATA DATA ...``.
+"""Joins data folders of languages that share no piece.
+
+    fairseq-xl data disjoint data-bin/en-de data-bin/en data-bin/de
 
 Each DATA is a data folder of monolingual text in one language, by `fairseq-xl data prepare`, and keeps its sub-words.
 Its pieces are `PIECE@LANGUAGE` in the joint dictionary, so that languages share only the special symbols:
@@ -12,14 +14,13 @@ A second run writes everything again. The dictionary and the manifest are writte
 neither. Each DATA is read in full, and refused if its text has changed since it was binarized.
 """
 
-import argparse
 import logging
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.data.store.binarized_text import renumber
 from fairseq_xl.data.store.manifest import manifest_tokenizers, read_manifest
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
@@ -27,6 +28,7 @@ from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import FORMATS, replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of, symbols_digest
+from preprocess.commands import run
 from preprocess.verification import verify
 from preprocess.vocabulary import reused_symbols
 
@@ -126,17 +128,8 @@ def join(output: Path, folders: list[Path]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status, 1 after an error, which is one message on stderr."""
-    parser = argparse.ArgumentParser(prog="fairseq-xl data disjoint", description=__doc__.split("\n")[0])
+    parser = parser_of(__name__)
     parser.add_argument("output", type=Path, help="folder to write")
     parser.add_argument("data", type=Path, nargs="+", help="folders of one language each")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        join(options.output, options.data)
-    except UserError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    except OSError as error:
-        sys.stderr.write(f"{error.filename or options.output}: {error.strerror or error}\n")
-        return 1
-    return 0
+    return run(lambda: join(options.output, options.data), options.output)

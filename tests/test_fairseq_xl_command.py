@@ -3,6 +3,8 @@
 import argparse
 import configparser
 import importlib
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from fairseq_xl import commands
 from fairseq_xl.commands import plot_curves
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.result_tables import table
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -76,11 +79,52 @@ def test_an_unknown_command_is_refused(words, wrong, capsys):
     assert wrong in shown.err and "expected one of" in shown.err and "score" in shown.err
 
 
+class Parsed(Exception):
+    pass
+
+
+PARSING = {"config": "parse_known_args", "plan": "parse_known_args", "search bitext": "parse_intermixed_args"}
+
+
 @pytest.mark.parametrize("name", commands.COMMANDS)
-def test_every_command_shows_its_arguments(name, capsys):
+def test_every_command_shows_its_arguments_and_an_example(name, capsys, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         commands.main([*name.split(), "--help"])
-    assert ended.value.code == 0 and capsys.readouterr().out.startswith(f"usage: fairseq-xl {name} ")
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0 and shown.startswith(f"usage: fairseq-xl {name} ")
+    parse = getattr(argparse.ArgumentParser, PARSING.get(name, "parse_args"))
+
+    def stop(*arguments):
+        parse(*arguments)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, parse.__name__, stop)
+    examples = re.findall(rf"^    (fairseq-xl {name} (?:.*\\\n)*.*)", shown, re.MULTILINE)
+    for example in examples:
+        with pytest.raises(Parsed):
+            commands.main(shlex.split(example.replace("\\\n", ""))[1:])
+    assert examples
+
+
+def test_results_are_tables_on_a_terminal(capsys, monkeypatch):
+    line = "score bleu README.md README.md --plain --tokenize 13a --bootstrap 0"
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for words in ([], ["--json"]):
+        commands.main([*line.split(), *words])
+        shown = capsys.readouterr().out
+        assert shown.startswith('{"sacrebleu": ' if words else "sacrebleu score ")
+
+
+def test_languages_are_rows_and_metrics_columns():
+    english = {"n": 12, "accuracy": 50.0, "accuracy_interval": [40.0, 60.5], "bigram": {"nats": 2 / 3}}
+    result = {"split": "test", "missing": [], "languages": {"en": english, "de": english | {"n": 3}}}
+    assert table(result | {"dev": [{"layer": 0, "f1": None}], "best": {"layer": 0}}).split("\n") == [
+        *("split       test", "missing     none", "best layer  0"),
+        *("", "languages", "    n   accuracy      bigram nats"),
+        *("en  12  50 (40–60.5)  0.666667", "de  3   50 (40–60.5)  0.666667"),
+        *("", "dev", "   layer  f1", "1  0      None", ""),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fairseq_xl.errors import in_range, natural_number
 from fairseq_xl.io import bounds, error_reporting
+from fairseq_xl.io.result_tables import table
 from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.versions import version
 
@@ -105,6 +106,7 @@ MODULES = several(
 )
 #: `action` of the size of a beam and the like
 BEAM_SIZE = in_range(int, "1 or more", bounds.LARGEST_BEAM)
+JSON = flag("--json", "print JSON in place of tables, as where standard output is no terminal")
 #: of the probes
 PROBED = (
     ENCODER,
@@ -117,7 +119,8 @@ PROBED = (
 def parser_of(module: str, *arguments: Argument, **settings: Any) -> argparse.ArgumentParser:
     """The parser of a subcommand, described by the docstring of its module; `settings` are those of argparse."""
     name = next(name for name, command_module in COMMANDS.items() if command_module == module)
-    parser = argparse.ArgumentParser(f"fairseq-xl {name}", description=sys.modules[module].__doc__, **settings)
+    form, description = argparse.RawDescriptionHelpFormatter, sys.modules[module].__doc__
+    parser = argparse.ArgumentParser(f"fairseq-xl {name}", description=description, formatter_class=form, **settings)
     for add in arguments:
         add(parser)
     return parser
@@ -126,17 +129,22 @@ def parser_of(module: str, *arguments: Argument, **settings: Any) -> argparse.Ar
 def command(*arguments: Argument, intermixed: bool = False, **settings: Any) -> Callable[[Callable], Callable]:
     """Decorator of the function `main(options)` of a subcommand's module, which makes it a function of words.
 
-    It parses the words, by default those of the command line, and prints a result as a line of JSON. Options may stand
-    between the words of one argument if `intermixed`; `settings` are those of `parser_of`.
+    It parses the words, by default those of the command line, and prints a result, or each of several: as tables on a
+    terminal, otherwise, and with --json, as a line of JSON. Options may stand between the words of one argument if
+    `intermixed`; `settings` are those of `parser_of`.
     """
 
-    def decorate(run: Callable[[Options], dict[str, Any] | None]) -> Callable:
+    def decorate(run: Callable[[Options], dict[str, Any] | Iterator[dict[str, Any]] | None]) -> Callable:
         @functools.wraps(run)
         def main(words: list[str] | None = None) -> None:
-            parser = parser_of(run.__module__, *arguments, **settings)
-            result = run(parser.parse_intermixed_args(words) if intermixed else parser.parse_args(words))
-            if result is not None:
-                sys.stdout.write(json.dumps(result) + "\n")
+            printed = (JSON,) if run.__annotations__["return"] is not None else ()
+            parser = parser_of(run.__module__, *arguments, *printed, **settings)
+            options = parser.parse_intermixed_args(words) if intermixed else parser.parse_args(words)
+            result = run(options)
+            for entry in result if isinstance(result, Iterator) else [] if result is None else [result]:
+                in_json = options.json or not sys.stdout.isatty()
+                sys.stdout.write(json.dumps(entry) + "\n" if in_json else table(entry))
+                sys.stdout.flush()
 
         return main
 

@@ -1,7 +1,9 @@
 """Back-translates monolingual text of a language, to train translation into it on more pairs (Sennrich et al. 2016).
 
+    fairseq-xl back-translate runs/my/unsupervised/checkpoint_best.pt data-bin/my -s en -t de --beam 5
+
 The checkpoint translates from TARGET into SOURCE. Writes DATA/SOURCE-TARGET/back-TARGET.SOURCE-TARGET.*, which
-`xl_translation --back-translated` reads, and prints one JSON line of statistics. A stopped run continues.
+`xl_translation --back-translated` reads, and prints statistics. A stopped run continues.
 """
 
 from typing import Any

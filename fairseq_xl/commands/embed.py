@@ -1,9 +1,11 @@
 """Writes the sentence embeddings of lines of text, a row of a NumPy file (.npy, float32) for each line.
 
+    fairseq-xl embed runs/my/pretrain/checkpoint_best.pt data-bin/my --lang de --input text.de --output de.npy
+
 A sentence embedding is the mean of one layer's hidden states over the tokens, or the hidden state of the first token.
 The text is read from standard input or --input, any number of lines; a part of it is in memory at a time. A blank line
 has a row of zeros, and a line that is longer than the model's positions is truncated, with a warning. FILE.npy.json
-names the checkpoint, layer, pooling and language. Prints one JSON line.
+names the checkpoint, layer, pooling and language.
 """
 
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Joins the embeddings of several languages, mapped into one space, for a joint vocabulary.
 
+    fairseq-xl embeddings join data-bin/my en=en.npz de=mapped.npz joint.npz
+
 Each piece gets the vector of the language in whose training text its relative frequency is highest. Pieces that occur
 in no text, or have no embedding in the file of their language, are left out. `--init-embeddings-from OUTPUT`
 initializes token embeddings from it (Lample & Conneau 2019, section 4.2: EMB).

@@ -1,4 +1,9 @@
-"""Maps embeddings of one language into those of another by VecMap's self-learning (Artetxe et al. 2018)."""
+"""Maps embeddings of one language into those of another.
+
+    fairseq-xl embeddings map de.npz en.npz mapped.npz --ignore-case --min-length 4
+
+The mapping is learned by VecMap's self-learning (Artetxe et al. 2018).
+"""
 
 from typing import Any
 

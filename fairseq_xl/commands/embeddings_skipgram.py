@@ -1,4 +1,9 @@
-"""Trains fastText's skip-gram embeddings of the pieces of a language with gensim (Artetxe et al. 2020, section 3.1)."""
+"""Trains fastText's skip-gram embeddings of the pieces of a language.
+
+    fairseq-xl embeddings skipgram data-bin/my en en.npz --dim 128 --min-count 5
+
+The program is gensim; the embeddings are those of Artetxe et al. 2020, section 3.1.
+"""
 
 from pathlib import Path
 

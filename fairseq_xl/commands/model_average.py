@@ -1,5 +1,7 @@
 """Averages checkpoints of one model, which often scores higher than the last one (Vaswani et al. 2017, section 6.1).
 
+    fairseq-xl model average --last 5 runs/my/en-de --output runs/my/average.pt
+
 fairseq has such a script in its repository, but pip does not install it, and it reads checkpoints unchecked.
 """
 

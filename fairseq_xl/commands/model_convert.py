@@ -1,5 +1,8 @@
 """Converts models between this package, transformers, fairseq and sentence-transformers.
 
+    fairseq-xl model convert downloads/xlm-roberta-base models/xlmr --langs en,de
+    fairseq-xl model convert runs/my/nc/checkpoint_best.pt models/nc --data data-bin/my
+
 IN is a published model (XLM-R, XLM, mBERT, mBART, VECO's translation model), which becomes a folder with checkpoint.pt,
 dict.txt and its sub-words, or a checkpoint of this package, which becomes a folder for transformers, fairseq or
 sentence-transformers. Nothing in a file is run.

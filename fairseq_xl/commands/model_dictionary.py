@@ -1,4 +1,9 @@
-"""Writes a published model's dictionary, for ``fairseq-preprocess --srcdict`` and ``data prepare --dict``."""
+"""Writes a published model's dictionary.
+
+    fairseq-xl model dictionary downloads/mlm_tlm_xnli15_1024.pth data-bin/xlm/dict.txt
+
+`fairseq-preprocess --srcdict` and `fairseq-xl data prepare --dict` read it.
+"""
 
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.errors import UserError, language_codes

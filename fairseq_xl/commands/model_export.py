@@ -1,5 +1,7 @@
 """Writes a checkpoint's model as ONNX files for onnxruntime, and compares them with torch.
 
+    fairseq-xl model export runs/my/nc/checkpoint_best.pt models/nc-onnx --data data-bin/my --int8 --text de=test.de
+
 The folder OUT gets `model.onnx` (an encoder, a masked language model or a fine-tuned head), or `encoder.onnx` and
 `decoder.onnx` (one step of the decoder, with caches of keys and values). Batches and texts of any size are allowed.
 `model.json` lists inputs, outputs, special symbols, languages and labels. `report.json`, which is also printed, has the

@@ -1,5 +1,8 @@
 """Adds pieces and languages to the vocabulary of a checkpoint.
 
+    fairseq-xl model extend-vocabulary runs/my/pretrain/checkpoint_best.pt --data data-bin/my --output models/more \\
+        --langs sw --text text.sw --pieces 1000
+
 OUT gets checkpoint.pt, dict.txt and the sub-words. Either the dictionary is that of another data folder (--new-data),
 or languages (--langs) and pieces learned from text (--text, --pieces) are added to that of DATA. Then
 `fairseq-xl data prepare` makes the same dictionary with `vocabulary: {sentencepiece: OUT/sentencepiece.model}` and the

@@ -1,4 +1,9 @@
-"""Language modules of MonoTrans models (Artetxe et al. 2020, section 2): files that hold what one language adds."""
+"""Writes language modules of MonoTrans models: files that hold what one language adds.
+
+    fairseq-xl model language-module extract runs/my/de/checkpoint_best.pt de.language-module.pt
+
+A module is that of a checkpoint, or is made from embeddings (Artetxe et al. 2020, section 2).
+"""
 
 import argparse
 

@@ -1,5 +1,7 @@
 """Describes a file or folder: kind, architecture, sizes, vocabulary, languages, objectives, updates, origin.
 
+    fairseq-xl model show models/xlmr runs/my/pretrain/checkpoint_best.pt
+
 It knows checkpoints of this package, language modules, published models (XLM-R, XLM, mBERT, mBART, VECO's translation
 model), folders of transformers and sentence-transformers, ONNX files, data folders and dictionaries. Of models it reads
 shapes, not weights. Nothing in a file is run.

@@ -1,5 +1,7 @@
 """Removes the pieces from a checkpoint's vocabulary that the text of a data folder does not use.
 
+    fairseq-xl model trim-vocabulary runs/my/pretrain/checkpoint_best.pt --data data-bin/my --output models/small
+
 OUT gets checkpoint.pt, dict.txt, the trimmed sub-words, and the binarized text of DATA with the new token ids, so that
 training goes on with `fairseq-train OUT --restore-file OUT/checkpoint.pt`. Special symbols and languages stay. On this
 text and the text of --keep, hidden states, embeddings and predictions of fine-tuned heads stay bit-identical. A

@@ -1,4 +1,9 @@
-"""Draws training curves from logs of fairseq-train (train.log, or its ``--log-file``)."""
+"""Draws training curves from logs of fairseq-train.
+
+    fairseq-xl plot curves --metric ppl --output curves.png pretraining=runs/my/pretrain/train.log
+
+A log is train.log, or the file of its ``--log-file``.
+"""
 
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.errors import named_values

@@ -1,5 +1,7 @@
 """Writes a page of results: one HTML file with the tables and bar charts of score files, which needs no other file.
 
+    fairseq-xl plot results published=xlmr.json ours=model.json --output page.html
+
 SCORES is a file that `fairseq-xl score xglue` or `fairseq-xl score xtreme` printed. Several systems are shown side by
 side.
 """

@@ -1,5 +1,7 @@
 """Predicts unlabeled text with a fine-tuned model: a line of output for each line of input, in order.
 
+    fairseq-xl predict runs/my/nc/checkpoint_best.pt data-bin/my --lang de --input text.de
+
 Fields are separated by tabs. By the task of the checkpoint, a line of input and of output has
 
 xl_classification, one to three texts as in training: class, probability;
@@ -13,7 +15,6 @@ A blank line gets a blank line. The text is read from standard input or --input 
 buffer are written at once: with --buffer-size 1, before the next line is read. Truncated lines are named in a warning.
 """
 
-import argparse
 import json
 import sys
 from typing import Any
@@ -54,7 +55,6 @@ GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size"
     argument("--max-len-b", "B in this number (default: 200)", natural_number, metavar="B"),
     argument("--lenpen", "length penalty; above 1 favors longer text (default: 1)", in_range(float)),
     argument("--no-repeat-ngram-size", "generate no n-gram of this size twice", natural_number),
-    formatter_class=argparse.RawDescriptionHelpFormatter,
 )
 def main(options: Options) -> None:
     generation = {name: getattr(options, name) for name in GENERATION if getattr(options, name) is not None}

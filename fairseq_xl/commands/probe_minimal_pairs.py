@@ -1,10 +1,12 @@
 """Minimal pairs of grammatical and ungrammatical sentences (Marvin & Linzen 2018; Artetxe et al. 2020).
 
+    fairseq-xl probe minimal-pairs runs/my/en/checkpoint_best.pt data-bin/en marvin_linzen_dataset.tsv
+
 A line of a FILE is ``[category TAB … TAB] grammatical sentence TAB ungrammatical sentence``. The piece in which the
 sentences differ is masked; the pair is right if the masked language model gives the piece of the grammatical sentence
-the higher probability. Prints one JSON line with the accuracy over all pairs and by category; chance is 50. Pairs that
-differ in more than one piece are left out (`left_out`). Their number depends on the vocabulary: compare only models
-with the same `left_out`.
+the higher probability. Prints the accuracy over all pairs and by category; chance is 50. Pairs that differ in more than
+one piece are left out (`left_out`). Their number depends on the vocabulary: compare only models with the same
+`left_out`.
 """
 
 from typing import Any

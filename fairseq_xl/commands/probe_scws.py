@@ -1,9 +1,10 @@
 """Stanford's Contextual Word Similarities (SCWS), with frozen hidden states (Artetxe et al. 2020).
 
+    fairseq-xl probe scws runs/my/en/checkpoint_best.pt data-bin/en ratings.txt
+
 The similarity of two words in their contexts is the cosine of the last layer's hidden states, averaged over the pieces
-of each word. RATINGS is SCWS's ratings.txt. Prints one JSON line with Spearman's correlation, times 100, of the mean
-ratings with this cosine (`context`) and with the cosine of the token embeddings, which have no context (`embeddings`).
-Chance is 0.
+of each word. Prints Spearman's correlation, times 100, of the mean ratings with this cosine (`context`) and with the
+cosine of the token embeddings, which have no context (`embeddings`). Chance is 0.
 """
 
 from typing import Any

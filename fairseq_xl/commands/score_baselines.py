@@ -1,5 +1,7 @@
 """Baselines without a pre-trained model, which recipes/README.md describes.
 
+    fairseq-xl score baselines tagging corpora/my/tasks/ner runs/my/dictionary --langs en,de --train-langs en
+
 ``retrieval`` prints the same scores as `fairseq-xl search pairs`. The others write to OUTPUT what fairseq-validate and
 fairseq-generate write for a model: `fairseq-xl score classification` (for ``pairs`` too), `score generation` (for
 ``titles``), `score tagging`, `score question-answering` and `score ranking` read it. tf-idf and logistic regression

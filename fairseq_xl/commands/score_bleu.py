@@ -1,9 +1,10 @@
 """BLEU and chrF of translations that fairseq-generate wrote.
 
-Prints one JSON line: sacreBLEU of detokenized text, with its signature and a tokenizer that depends on the language;
-chrF; and BLEU of Moses-tokenized text, case-insensitive and with case, which means nothing for languages written
-without spaces. With --against OTHER it compares the hypotheses with those of another system by sacreBLEU's paired
-bootstrap.
+    fairseq-xl score bleu runs/my/en-de/generate-test.txt corpora/my/bitext/test.en-de.de --language de
+
+Prints sacreBLEU of detokenized text, with its signature and a tokenizer that depends on the language; chrF; and BLEU of
+Moses-tokenized text, case-insensitive and with case, which means nothing for languages written without spaces. With
+--against OTHER it compares the hypotheses with those of another system by sacreBLEU's paired bootstrap.
 """
 
 import logging

@@ -1,7 +1,9 @@
 """Scores of classification from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line. Averages are printed only if no language is missing. With --against OTHER it compares with the
-predictions of another classifier, line by line.
+    fairseq-xl score classification runs/my/nc/predictions --langs en,de,fr
+
+Averages are printed only if no language is missing. With --against OTHER it compares with the predictions of another
+classifier, line by line.
 """
 
 from pathlib import Path

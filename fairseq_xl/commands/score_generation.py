@@ -1,8 +1,10 @@
 """Scores of generated text by language (Liang et al. 2020, table 12).
 
-FOLDER/XX holds what fairseq-generate wrote for the language XX with ``--results-path FOLDER/XX``. Prints one JSON line:
-for each language sacreBLEU, cased and lower-cased, ROUGE-L and the share of outputs in a wrong language, and their
-averages. Averages are printed only if no language is missing.
+    fairseq-xl score generation runs/my/ntg/outputs --references corpora/my/tasks/ntg --langs en,de
+
+FOLDER/XX holds what fairseq-generate wrote for the language XX with ``--results-path FOLDER/XX``. Prints for each
+language sacreBLEU, cased and lower-cased, ROUGE-L and the share of outputs in a wrong language, and their averages.
+Averages are printed only if no language is missing.
 """
 
 from pathlib import Path

@@ -1,7 +1,9 @@
 """Scores of any task type from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line: the metrics that validation logs, with 95 % bootstrap intervals. Averages are printed only if no
-language is missing. The types of this package have commands of their own, with more scores.
+    fairseq-xl score labelled similarity runs/my/similarity/predictions --langs en,de
+
+Prints the metrics that validation logs, with 95 % bootstrap intervals. Averages are printed only if no language is
+missing. The types of this package have commands of their own, with more scores.
 """
 
 from functools import partial

@@ -1,5 +1,7 @@
 """Bits per predicted token of unigram and bigram models, beside which the loss of MLM in the log can be read.
 
+    fairseq-xl score ngram-entropy data-bin/my --length 64
+
 The positions are those that MLM would predict in the validation text. The bigram model predicts a token from the one on
 its left, "both neighbors" from the tokens on both sides; both see neighbors that MLM may have masked.
 """

@@ -1,11 +1,12 @@
 """Perplexity of a causal language model, per prediction and by word (Lample & Conneau 2019, section 4.4).
 
+    fairseq-xl score perplexity runs/my/clm/checkpoint_best.pt data-bin/my --langs en,de
+
 Reads the binarized text of a split as the validation of fairseq-train does, with the settings of the checkpoint. The
 perplexity per prediction (pieces and </s>) is exp(nats / predictions); each token is predicted once, from the tokens
 before it in its block. By word: exp(nats / words); words are counted by ▁ (SentencePiece) or @@ (BPE), and a dictionary
 with neither is refused. Only the perplexity by word can be compared between vocabularies. It means nothing for
-languages written without spaces. `bigram` has the same for a bigram model of the language's training text. Prints one
-JSON line.
+languages written without spaces. `bigram` has the same for a bigram model of the language's training text.
 """
 
 import math

@@ -1,7 +1,9 @@
 """Scores of answers from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line: exact match and F1 as SQuAD's program computes them, or MLQA's. Averages are printed only
-if no language is missing.
+    fairseq-xl score question-answering runs/my/qa/predictions --references corpora/my/tasks/qa --langs en,de
+
+Prints exact match and F1 as SQuAD's program computes them, or MLQA's. Averages are printed only if no language is
+missing.
 """
 
 import os

@@ -1,7 +1,9 @@
 """Scores of ranking from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line: nDCG over all ranks, and, as `chance`, the nDCG of equal scores. Queries of a single text are left
-out. Averages are printed only if no language is missing.
+    fairseq-xl score ranking runs/my/wpr/predictions --langs en,de
+
+Prints nDCG over all ranks, and, as `chance`, the nDCG of equal scores. Queries of a single text are left out. Averages
+are printed only if no language is missing.
 """
 
 from pathlib import Path

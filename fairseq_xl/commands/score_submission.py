@@ -1,5 +1,7 @@
 """Converts predictions of a fine-tuned model to the submission format of XGLUE or XTREME.
 
+    fairseq-xl score submission xglue NER runs/my/ner/predictions submission --split valid
+
 PREDICTIONS is a folder that fairseq-validate wrote with --predictions-to. `fairseq-xl score BENCHMARK --predictions
 DEST` scores the result.
 """

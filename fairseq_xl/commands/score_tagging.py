@@ -1,7 +1,9 @@
 """Scores of tagging from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line: F1 of spans as in seqeval, accuracy of words, and, as `majority`, the accuracy of always
-predicting the most frequent tag. Averages are printed only if no language is missing.
+    fairseq-xl score tagging runs/my/ner/predictions --langs en,de,fr
+
+Prints F1 of spans as in seqeval, accuracy of words, and, as `majority`, the accuracy of always predicting the most
+frequent tag. Averages are printed only if no language is missing.
 """
 
 from typing import Any

@@ -1,11 +1,13 @@
 """Compares the embeddings of translated words (Lample & Conneau 2019, section 4.5).
 
+    fairseq-xl score word-embeddings runs/my/joint.npz data-bin/my en-de=dictionary.txt
+
 The embedding of a word is the mean of its pieces' rows in the embedding matrix. EMBEDDINGS is a checkpoint, a .npz of
-`fairseq-xl embeddings join` or `skipgram`, or XX=FILE.npz,YY=FILE.npz, a file for each language. The command prints one
-JSON line. For each dictionary: mean cosine, mean L2 distance, and the share of pairs whose translation is the nearest
-of the dictionary's translations by cosine, each with a 95 % bootstrap interval. The same over the pairs without a
-common piece (`no_common_piece`). The same means over random pairs of its words, without intervals. For each similarity
-file: Pearson's correlation times 100. Pairs with a word that has an unknown piece are left out and counted.
+`fairseq-xl embeddings join` or `skipgram`, or XX=FILE.npz,YY=FILE.npz, a file for each language. Prints for each
+dictionary: mean cosine, mean L2 distance, and the share of pairs whose translation is the nearest of the dictionary's
+translations by cosine, each with a 95 % bootstrap interval. The same over the pairs without a common piece
+(`no_common_piece`). The same means over random pairs of its words, without intervals. For each similarity file:
+Pearson's correlation times 100. Pairs with a word that has an unknown piece are left out and counted.
 """
 
 from typing import Any

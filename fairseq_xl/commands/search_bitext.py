@@ -1,16 +1,19 @@
 """Finds parallel sentences in the text of two languages with the encoder of a checkpoint, without training.
 
+    fairseq-xl search bitext runs/my/pretrain/checkpoint_best.pt data-bin/my en=text.en de=text.de --layer 8
+    fairseq-xl search bitext --embeddings en.npy de.npy en=text.en de=text.de --threshold 1.06 --output pairs
+
 Sentences are compared by the ratio margin of their embeddings (Artetxe & Schwenk 2019). A line of a file is a sentence,
 or ``id TAB sentence`` as in BUCC. Output lines: with --threshold ``id TAB id`` for pairs at or above the threshold;
 with --gold the same at the threshold of the highest F1, which is printed with its F1; otherwise ``margin TAB id TAB
 id`` for all pairs; with --nearest, for each source sentence, the id of the most similar target sentence (for XTREME's
 Tatoeba the source is English). Without ids in the file, the id of a sentence is its line, from 0 on. A pair is a
 sentence and its best candidate, in either direction. Pairs are taken in descending order of margin, and each sentence
-is in one pair at most. A sentence that occurs several times in its file is in none. The command prints one JSON line.
+is in one pair at most. A sentence that occurs several times in its file is in none.
 
 --embeddings names the .npy files of `fairseq-xl embed` of both files, for embeddings that do not fit into memory: they
-stay on disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of
-lines ``id TAB sentence``, embed the sentences alone (`cut -f2`).
+stay on disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of lines
+``id TAB sentence``, embed the sentences alone (`cut -f2`).
 
 The search is exact and compares every source with every target sentence. For millions of sentences, --index FOLDER
 builds approximate (IVF) indices in FOLDER: a search compares a sentence with a part of the others and may miss a

@@ -1,11 +1,13 @@
 """Finds hard negatives for paraphrase classification (Huang et al. 2019, section 3).
 
-Writes DATA/en-de/train.en-de.negatives.npy, which `paraphrase.negatives=mined` reads, and prints one JSON line of
-statistics for every pair and split. A stopped run continues; finished files are not mined again.
+    fairseq-xl search negatives runs/my/dan/checkpoint_best.pt data-bin/my --pairs en-de
+
+Writes DATA/en-de/train.en-de.negatives.npy, which `paraphrase.negatives=mined` reads, and prints statistics for every
+pair and split. A stopped run continues; finished files are not mined again.
 """
 
-import json
-import sys
+from collections.abc import Iterator
+from typing import Any
 
 from fairseq_xl.commands import BEAM_SIZE, Options, argument, command
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
@@ -26,7 +28,7 @@ from fairseq_xl.io.fingerprints import sha256_of
     ),
     argument("--exact-below", "use an exact index for fewer distinct sentences than this", natural_number, 100000),
 )
-def main(options: Options) -> None:
+def main(options: Options) -> Iterator[dict[str, Any]]:
     from fairseq_xl.mining.hard_negatives import SentenceVectors, mine, prefixes
 
     if options.length is not None and options.length < 2:
@@ -38,6 +40,4 @@ def main(options: Options) -> None:
     for prefix in [prefix for split in splits for prefix in prefixes(vectors.task, options.data, split)]:
         first, second = prefix.parent.name.split("-")
         pairs = SentencePairs(prefix, first, second, len(vectors.task.dictionary))
-        result = mine(vectors, pairs, options.count, options.exact_below, longest, made_with)
-        sys.stdout.write(json.dumps(result) + "\n")
-        sys.stdout.flush()
+        yield mine(vectors, pairs, options.count, options.exact_below, longest, made_with)

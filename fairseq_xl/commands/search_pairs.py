@@ -1,9 +1,11 @@
 """Finds translations of sentences with the encoder of a checkpoint, without training (Luo et al. 2020).
 
+    fairseq-xl search pairs runs/my/mlm/checkpoint_best.pt data-bin/my --layer 2 --pooling mean --test en-de=test.en-de
+
 The files PREFIX.en and PREFIX.de of a pair en-de hold aligned sentences. A sentence embedding is the mean of one
 layer's hidden states over the tokens, or the hidden state of the first token. For each sentence the most similar one of
 the other file is retrieved, once by cosine and once by ratio margin. With --dev, layer and pooling are those with the
-best average accuracy by margin on held-out pairs. Prints one JSON line with the accuracies.
+best average accuracy by margin on held-out pairs. Prints the accuracies.
 """
 
 from typing import Any

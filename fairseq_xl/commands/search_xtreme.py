@@ -1,11 +1,12 @@
 """XTREME's retrieval tasks, BUCC and Tatoeba, with the encoder of a checkpoint, without training (Hu et al. 2020).
 
+    fairseq-xl search xtreme runs/my/pretrain/checkpoint_best.pt data-bin/my download submission --langs de,fr
+
 DOWNLOAD is the folder that download_data.sh of XTREME fills. A sentence embedding is the mean of one layer's hidden
 states over the tokens, or the hidden state of the first token. BUCC: pairs whose ratio margin reaches a threshold,
 chosen for each language by the highest F1 on its dev files. Tatoeba: for each English sentence, the number of the line
 with the highest cosine. Without --layer and --pooling, the choice with the best average F1 on BUCC's dev files is used;
 the sentence embeddings of all choices are then in memory. Writes DEST/TASK/test-XX.tsv, as submissions have them.
-Prints one JSON line.
 """
 
 from collections.abc import Sequence

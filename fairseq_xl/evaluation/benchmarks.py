@@ -2,9 +2,7 @@
 
 import argparse
 import itertools
-import json
 import logging
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -296,11 +294,10 @@ def parse_variants(text: str, benchmark: Benchmark, task_names: list[str]) -> di
     return variants
 
 
-def run(benchmark: Benchmark, description: str | None, arguments: list[str] | None) -> None:
-    """Runs `fairseq-xl score BENCHMARK`."""
+def add_arguments(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
+    """The arguments of `fairseq-xl score BENCHMARK`."""
     tasks = benchmark.tasks
     several = [f"{name}: {', '.join(task.variants)}" for name, task in tasks.items() if len(task.variants) > 1]
-    parser = argparse.ArgumentParser(f"fairseq-xl score {benchmark.name}", description=description)
     parser.add_argument("--predictions", required=True, type=Path, help="folder of predictions")
     parser.add_argument("--references", required=True, type=Path, help="folder of the labeled files")
     parser.add_argument("--split", default="test", help="split in the names of files (default: %(default)s)")
@@ -313,8 +310,11 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
         f"({'; '.join(several)}). Such a task has no published scores and is in no average over tasks",
     )
     parser.add_argument("--table", help="write a table in Markdown to this file too")
-    options = parser.parse_args(arguments)
-    task_names = names_of("--tasks", options.tasks)
+
+
+def run(benchmark: Benchmark, options: argparse.Namespace) -> dict[str, Any]:
+    """The scores of a benchmark, with its name, the format and the versions."""
+    tasks, task_names = benchmark.tasks, names_of("--tasks", options.tasks)
     unknown = [task for task in task_names if task not in tasks]
     if unknown:
         raise UserError(f"--tasks {options.tasks}: {unknown[0]} is not one of {', '.join(tasks)}")
@@ -325,7 +325,7 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
             file.write(table(result, benchmark).encode("utf-8"))
     versions = {package: version(package) for package in ("fairseq_xl", "sacrebleu")}
     header = {"benchmark": benchmark.name, "format": FORMATS["score file"], "versions": versions}
-    sys.stdout.write(json.dumps(header | result) + "\n")
+    return header | result
 
 
 def accuracy_scores(predictions: list[str], labels: list[str], path: Path, classes: bool = True) -> Scores:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from fairseq_xl import commands
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import SIZE_LIMIT, room_problem
@@ -21,9 +22,9 @@ class Formatter(logging.Formatter):
         return ("warning: " if record.levelno >= logging.WARNING else "") + super().format(record)
 
 
-def parser_of(name: str, description: str) -> argparse.ArgumentParser:
+def parser_of(module: str) -> argparse.ArgumentParser:
     """The parser of a command that reads a description, with the options of its vocabulary."""
-    parser = argparse.ArgumentParser(prog=f"fairseq-xl data {name}", description=description)
+    parser = commands.parser_of(module)
     parser.add_argument(
         "config", metavar="CONFIG.yaml", help="description of languages, monolingual files, bitext and test sets"
     )

@@ -2,7 +2,7 @@
 
     fairseq-xl data encode corpora/my.yaml pieces
     fairseq-preprocess --only-source -s en --srcdict pieces/dict.txt --trainpref pieces/train --destdir data-bin/my
-    fairseq-preprocess -s en -t de --joined-dictionary --srcdict pieces/dict.txt --trainpref pieces/train.en-de \
+    fairseq-preprocess -s en -t de --joined-dictionary --srcdict pieces/dict.txt --trainpref pieces/train.en-de \\
         --destdir data-bin/my
 
 The folder gets SPLIT.XX of monolingual text and SPLIT.XX-YY.XX of bitext, sub-words separated by spaces, dict.txt and
@@ -17,7 +17,7 @@ from preprocess.pipeline import prepare
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = parser_of("encode", "From raw text to sub-words and their dictionary, for fairseq-preprocess.")
+    parser = parser_of(__name__)
     parser.add_argument("output", metavar="PIECES", help="folder to write; an interrupted run is resumed")
     options = parser.parse_args(words)
     arguments = options.config, options.output, options.jobs, options.spm_model, options.dict

@@ -13,7 +13,7 @@ from preprocess.pipeline import prepare
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = parser_of("prepare", "From raw text to a data folder.")
+    parser = parser_of(__name__)
     parser.add_argument("data_bin", nargs="?", metavar="DATA", help="folder to write; an interrupted run is resumed")
     parser.add_argument("--check-only", action="store_true", help="report on the input and stop")
     options = parser.parse_args(words)

@@ -1,8 +1,13 @@
-"""Writes the sample, a small synthetic corpus in four languages: ``fairseq-xl data sample DEST``."""
+"""Writes the sample, a small synthetic corpus in four languages.
 
-import argparse
+    fairseq-xl data sample corpora/sample
+
+They are English, German, French and Spanish.
+"""
+
 import logging
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import natural_number, positive_integer
 from preprocess.sample.corpus import write
 
@@ -11,10 +16,7 @@ logger = logging.getLogger(__name__)
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line; a wrong value is reported by argparse."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-xl data sample",
-        description="Write a small synthetic corpus in English, German, French and Spanish.",
-    )
+    parser = parser_of(__name__)
     parser.add_argument("destination", metavar="DEST", help="folder to write to")
     parser.add_argument(
         "--documents",

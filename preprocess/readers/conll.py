@@ -1,14 +1,16 @@
-"""Reads tagged words in columns, as CoNLL's: ``fairseq-xl data read conll DEST SPLIT.XX=FILE …``.
+"""Reads tagged words in columns, as CoNLL's.
 
-Reads files of the CoNLL-2002 and 2003 shared tasks on named entities (Tjong Kim Sang 2002; Tjong Kim Sang & De Meulder
-2003), whose columns the options describe, CoNLL-U files, whose tag is the part of speech (UPOS), and WikiANN's
+    fairseq-xl data read conll corpora/ner train.en=eng.train valid.en=eng.testa test.en=eng.testb --columns 4
+
+Files are those of the CoNLL-2002 and 2003 shared tasks on named entities (Tjong Kim Sang 2002; Tjong Kim Sang & De
+Meulder 2003), whose columns the options describe, CoNLL-U files, whose tag is the part of speech (UPOS), and WikiANN's
 (Rahimi et al. 2019).
 """
 
-import argparse
 from functools import partial
 from pathlib import Path
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io import bounds
 from preprocess.readers import command
@@ -23,10 +25,7 @@ WIKIANN = Columns(2, empty=True)
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-xl data read conll",
-        description="Tagged words: columns of CoNLL-2002 and 2003, CoNLL-U, or WikiANN.",
-    )
+    parser = parser_of(__name__)
     add_arguments(parser, "SPLIT.XX=FILE")
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--columns", type=int, metavar="N", help="columns of the files, of which the first is the word")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.io.compressed import stored
@@ -219,9 +220,9 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
 # Commands
 
 
-def argument_parser(name: str, description: str, release: str, languages: Sequence[str]) -> argparse.ArgumentParser:
+def argument_parser(name: str, release: str, languages: Sequence[str]) -> argparse.ArgumentParser:
     """Returns a parser of the arguments of all readers of labeled pairs: RELEASE, DEST and --langs."""
-    parser = argparse.ArgumentParser(prog=f"fairseq-xl data read {name}", description=description)
+    parser = parser_of(f"preprocess.readers.{name}")
     parser.add_argument("release", metavar="RELEASE", type=Path, help=release)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument(
@@ -239,7 +240,7 @@ def read_release(
     arguments: list[str] | None,
 ) -> int:
     """Writes the `parts` of RELEASE, a folder or an archive, in --langs; returns the exit status."""
-    options = argument_parser(name, f"{corpus}.", release, languages).parse_args(arguments)
+    options = argument_parser(name, release, languages).parse_args(arguments)
 
     def work() -> None:
         codes = selected_languages(options.langs, languages)
@@ -268,7 +269,7 @@ def read_benchmark(
         alternatives: as in `build_unpacked`.
     """
     all_codes = sorted({language for codes in languages.values() for language in codes})
-    parser = argument_parser(name, f"{corpus}.", release, all_codes)
+    parser = argument_parser(name, release, all_codes)
     parser.add_argument(
         "--tasks", default=",".join(languages), help="tasks, separated by commas (default: %(default)s)"
     )

@@ -1,4 +1,6 @@
-"""Reads MLDoc: topics of news in eight languages: ``fairseq-xl data read mldoc RELEASE DEST``.
+"""Reads MLDoc: topics of news in eight languages.
+
+    fairseq-xl data read mldoc mldoc corpora/mldoc --langs en,de
 
 MLDoc (Schwenk & Li 2018) is distributed as a list of documents of Reuters' corpora RCV1 and RCV2, which NIST gives
 out. RELEASE has the files ``LANGUAGE.{train.SIZE,dev,test}`` that its generate_documents.py makes of both, with lines
@@ -65,7 +67,7 @@ def plain(text: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argument_parser("mldoc", "MLDoc.", "folder with the files of generate_documents.py", list(LANGUAGES))
+    parser = argument_parser("mldoc", "folder with the files of generate_documents.py", list(LANGUAGES))
     parser.add_argument(
         "--size", type=int, choices=SIZES, default=SIZES[0], help="documents of a training file (default: %(default)s)"
     )

@@ -1,10 +1,11 @@
-"""Reads OPUS corpora in Moses format: ``fairseq-xl data read opus DEST --pair en-de FILE.zip ...``.
+"""Reads OPUS corpora in Moses format.
+
+    fairseq-xl data read opus corpora/books --pair en-de Books.zip Tatoeba.zip
 
 A zip has one text file per language, NAME.de-en.de and NAME.de-en.en, aligned line by line, beside other files, and
 neither documents nor splits. A hash of their text selects the sentences for validation and test.
 """
 
-import argparse
 import hashlib
 import heapq
 import io
@@ -17,6 +18,7 @@ from typing import Any, cast
 
 from tqdm import tqdm
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError, check_number, language_pair
 from fairseq_xl.io.compressed import lines_of
 from fairseq_xl.io.files import replacing
@@ -143,9 +145,7 @@ def _members(path: Path, archive: zipfile.ZipFile, languages: list[str]) -> list
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-xl data read opus", description="OPUS corpora in Moses format, as downloaded."
-    )
+    parser = parser_of(__name__)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument("archives", metavar="FILE.zip", type=Path, nargs="+", help="Moses files of the pair")
     parser.add_argument("--pair", required=True, metavar="XX-YY", help="such as en-de")

@@ -1,4 +1,6 @@
-"""Reads PAWS-X: paraphrases in seven languages: ``fairseq-xl data read pawsx RELEASE DEST``.
+"""Reads PAWS-X: paraphrases in seven languages.
+
+    fairseq-xl data read pawsx x-final.tar.gz corpora/pawsx
 
 PAWS-X has machine translations of PAWS's training pairs and human translations of validation and test pairs. A sentence
 without a translation is empty or "NS".

@@ -1,17 +1,17 @@
-"""Normalizes Romanian text: ``fairseq-xl data romanian [--remove-diacritics] <TEXT >NORMALIZED``.
+"""Normalizes Romanian text from standard input to standard output.
 
-``--check FILE`` checks that a file has no diacritics.
+    fairseq-xl data romanian --remove-diacritics
 
 Replaces s and t with a cedilla by the correct letters with a comma below. Some Romanian text has no diacritics;
 --remove-diacritics removes them everywhere. The letters are those of the two programs of Sennrich et al. 2016,
 *Edinburgh Neural Machine Translation Systems for WMT 16*, which XLM's commands run.
 """
 
-import argparse
 import re
 import sys
 from pathlib import Path
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import stored
 from preprocess.files import read_blocks
@@ -49,9 +49,7 @@ def check_without_diacritics(path: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-xl data romanian", description="Normalizes Romanian text, from stdin to stdout."
-    )
+    parser = parser_of(__name__)
     parser.add_argument("--remove-diacritics", action="store_true", help=REMOVE_DIACRITICS)
     parser.add_argument("--check", type=Path, metavar="FILE", help="fail if the file has diacritics; write nothing")
     options = parser.parse_args(arguments)

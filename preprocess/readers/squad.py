@@ -1,13 +1,15 @@
-"""Reads questions in SQuAD's format: ``fairseq-xl data read squad DEST SPLIT.XX=FILE …``.
+"""Reads questions in SQuAD's format.
+
+    fairseq-xl data read squad corpora/qa train.en=train-v1.1.json valid.en=dev-v1.1.json test.de=xquad.de.json
 
 Files are those of SQuAD 1.1, XQuAD, MLQA and TyDiQA-GoldP. Those of TyDiQA-GoldP have several languages, which the ids
 of their questions name (Clark et al. 2020): ``train.ar,en=FILE`` reads two of them.
 """
 
-import argparse
 from functools import partial
 from pathlib import Path
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError
 from preprocess.readers import command
 from preprocess.readers.file_arguments import add_arguments, read_file_arguments
@@ -30,10 +32,7 @@ NAMES = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-xl data read squad",
-        description="Questions in SQuAD's format: SQuAD 1.1, XQuAD, MLQA, TyDiQA-GoldP.",
-    )
+    parser = parser_of(__name__)
     add_arguments(parser, "SPLIT.XX=FILE")
     skip_invalid_option(parser)
     options = parser.parse_args(arguments)

@@ -1,4 +1,6 @@
-"""Reads XGLUE's understanding tasks (Liang et al. 2020): ``fairseq-xl data read xglue RELEASE DEST``.
+"""Reads XGLUE's understanding tasks (Liang et al. 2020).
+
+    fairseq-xl data read xglue xglue_full_dataset.tar.gz corpora/xglue --tasks NER,XNLI
 
 DEST has a folder for each task, with the files that `xl_classification`, `xl_ranking`, `xl_tagging` and
 `xl_question_answering` read. Training text is English only. Test files of the first release have no labels; `_`

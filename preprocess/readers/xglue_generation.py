@@ -1,16 +1,18 @@
-"""Reads XGLUE's generation tasks: sources and targets: ``fairseq-xl data read xglue-generation TASK RELEASE DEST``.
+"""Reads XGLUE's generation tasks: sources and targets.
+
+    fairseq-xl data read xglue-generation ntg xglue_full_dataset.tar.gz corpora/ntg
 
 TASK is ntg, news and their titles, or qg, passages and questions that they answer. Each has a folder of aligned lines,
 ``NTG/xglue.ntg.LANGUAGE.{src,tgt}.{train,dev,test}`` or ``QG/xglue.qg.…``. Training text is English only. Test sets of
 the first release have no targets.
 """
 
-import argparse
 import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import lines_of, stored, text_of
 from fairseq_xl.io.files import replacing
@@ -114,9 +116,7 @@ def _decoded(path: Path, file: io.BufferedReader, problems: Problems) -> Iterato
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-xl data read xglue-generation", description="XGLUE's titles of news and questions."
-    )
+    parser = parser_of(__name__)
     parser.add_argument("task", metavar="TASK", choices=LANGUAGES, help="ntg or qg")
     parser.add_argument(
         "release",

@@ -1,4 +1,6 @@
-"""Reads XNLI: natural language inference in 15 languages: ``fairseq-xl data read xnli RELEASE DEST``.
+"""Reads XNLI: natural language inference in 15 languages.
+
+    fairseq-xl data read xnli downloads corpora/xnli --langs en,de
 
 XNLI 1.0 has the validation and test sets; XNLI-MT 1.0 has MultiNLI's training set in every language, and the test sets
 translated into English. Its training text is tokenized; evaluation text is raw and tokenized.
@@ -81,7 +83,7 @@ def evaluation(path: Path, problems: Problems, languages: list[str], columns: tu
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     release = "folder with XNLI-1.0.zip and XNLI-MT-1.0.zip, or with the folders that they contain"
-    parser = argument_parser("xnli", "XNLI 1.0 and XNLI-MT 1.0.", release, LANGUAGES)
+    parser = argument_parser("xnli", release, LANGUAGES)
     parser.add_argument(
         "--tokenized", action="store_true", help="evaluation text tokenized by the release, as training text always is"
     )

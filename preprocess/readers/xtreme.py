@@ -1,4 +1,6 @@
-"""Reads XTREME's tasks except retrieval (Hu et al. 2020): ``fairseq-xl data read xtreme RELEASE DEST``.
+"""Reads XTREME's tasks except retrieval (Hu et al. 2020).
+
+    fairseq-xl data read xtreme download corpora/xtreme --tasks panx,udpos
 
 RELEASE is the folder `download` that XTREME's download_data.sh fills. Its test files have no labels: `_` (unlabeled)
 is written instead, and answers are left out. Training text is English. If RELEASE has the folder

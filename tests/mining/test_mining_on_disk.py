@@ -6,6 +6,7 @@ Blocks and runs have a few records, and a search looks into all cells, which mak
 import contextlib
 import errno
 import gzip
+import io
 import json
 import os
 import signal
@@ -274,7 +275,7 @@ def test_folders_that_cannot_be_removed(sides, tmp_path, capfd, monkeypatch):
 def test_a_full_disk_behind_standard_output(sides, tmp_path, monkeypatch):
     """It is not the disk of --index."""
 
-    class Full:
+    class Full(io.StringIO):
         def write(self, text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

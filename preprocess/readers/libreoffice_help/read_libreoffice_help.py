@@ -1,11 +1,13 @@
 """Reads LibreOffice help: parallel pages, and tasks made from them.
 
-The command: ``fairseq-xl data read libreoffice-help DEST --langs en,de,fr``.
+    fairseq-xl data read libreoffice-help corpora/help --langs en,de,fr
+
+An interrupted run is resumed.
 """
 
-import argparse
 from pathlib import Path
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError
 from preprocess.readers import command
 from preprocess.readers.libreoffice_help.corpus import build
@@ -14,10 +16,7 @@ from preprocess.readers.libreoffice_help.languages import LANGUAGES, parse_langu
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-xl data read libreoffice-help",
-        description="Aligned help pages of LibreOffice from the distribution's packages.",
-    )
+    parser = parser_of(__name__)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; an interrupted run is resumed")
     parser.add_argument(
         "--langs",

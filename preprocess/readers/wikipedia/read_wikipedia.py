@@ -1,11 +1,13 @@
-"""Reads Wikipedia's dumps.
+"""Reads the monolingual text of Wikipedia.
 
-The command: ``fairseq-xl data read wikipedia DEST en=enwiki-latest-pages-articles.xml.bz2 ...``.
+    fairseq-xl data read wikipedia corpora/wikipedia en=enwiki-latest-pages-articles.xml.bz2 --workers 8
+
+It is in dumps, or in the output of wikiextractor.
 """
 
-import argparse
 from pathlib import Path
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import LANGUAGE, UserError, check_number
 from fairseq_xl.io import bounds
 from preprocess.readers import command
@@ -14,10 +16,7 @@ from preprocess.readers.wikipedia.corpus import build
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-xl data read wikipedia",
-        description="Monolingual text from dumps of Wikipedia, or from the output of wikiextractor.",
-    )
+    parser = parser_of(__name__)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument(
         "sources",

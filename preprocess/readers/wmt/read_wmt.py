@@ -1,11 +1,13 @@
 """Reads WMT14 and WMT16 from the official archives, and the news test sets.
 
-The command: ``fairseq-xl data read wmt DEST --pairs en-de,en-fr,en-ro``.
+    fairseq-xl data read wmt corpora/wmt --pairs en-de,en-fr,en-ro
+
+An interrupted run is resumed.
 """
 
-import argparse
 from pathlib import Path
 
+from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError, names_of
 from preprocess.readers import command, romanian
 from preprocess.readers.wmt.corpus import build
@@ -14,10 +16,7 @@ from preprocess.readers.wmt.pairs import PAIRS
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-xl data read wmt",
-        description="WMT14 and WMT16 from the official archives, and the news test sets.",
-    )
+    parser = parser_of(__name__)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; an interrupted run is resumed")
     parser.add_argument(
         "--pairs", default="en-de", metavar="PAIR,PAIR", help=f"any of {', '.join(PAIRS)} (default: en-de)"

@@ -27,7 +27,6 @@ def load_checkpoint_to_cpu(
     path: str,
     arg_overrides: dict[str, Any] | None = None,
     load_on_all_ranks: bool = False,
-    fairseqs: bool = True,
 ) -> dict[str, Any]:
     """Opens a checkpoint, and overrides its options, in place of fairseq's function.
 
@@ -35,15 +34,23 @@ def load_checkpoint_to_cpu(
 
     Args:
         load_on_all_ranks: has no effect.
-        fairseqs: whether the checkpoint may be that of a task of fairseq.
     """
     content = load_plain(path)
-    if fairseqs and is_fairseqs(content):
-        content = check_plain_configuration(check_checkpoint(content, path), path)
-        state = {**content, "cfg": OmegaConf.create(content["cfg"], flags={"allow_objects": True})}
-    else:
-        state = _opened(path, content, finite=True)
+    if not is_fairseqs(content):
+        return load_own_checkpoint(path, arg_overrides, content)
+    content = check_plain_configuration(check_checkpoint(content, path), path)
+    state = {**content, "cfg": OmegaConf.create(content["cfg"], flags={"allow_objects": True})}
     overwrite_args_by_name(state["cfg"], arg_overrides or {})
+    return state
+
+
+def load_own_checkpoint(path: str, overrides: dict[str, Any] | None = None, content: Any = None) -> dict[str, Any]:
+    """Opens a checkpoint of this package, and overrides its options; raises as `open_checkpoint`.
+
+    `content` is that of the file if it has been read.
+    """
+    state = _opened(path, load_plain(path) if content is None else content, finite=True)
+    overwrite_args_by_name(state["cfg"], overrides or {})
     return state
 
 
@@ -155,7 +162,7 @@ def _read(path: str, task: Any, overrides: dict[str, Any]) -> dict[str, Any]:
     state = task.checkpoint_of(path) if hasattr(task, "checkpoint_of") else None
     if state is None:
         options = {name: value for name, value in overrides.items() if task is not None or name != "data"}
-        state = checkpoint_utils.load_checkpoint_to_cpu(path, options, fairseqs=False)
+        state = load_own_checkpoint(path, options)
         _check_fits(state, path, overrides)
         _set_options(state, path, task, overrides)
     state["task_state"] = {**state["task_state"], "path": str(path)}

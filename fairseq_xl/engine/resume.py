@@ -6,14 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import OPTIMIZER_REGISTRY
 from omegaconf import DictConfig
 
 from fairseq_xl.engine import save_dir
 from fairseq_xl.engine.epochs import Epochs, micro_steps_of
-from fairseq_xl.engine.loading import check_training, naming_misfit
+from fairseq_xl.engine.loading import check_training, load_own_checkpoint, naming_misfit
 from fairseq_xl.engine.selection import Selection
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
@@ -103,7 +102,7 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
     cfg, task = trainer.cfg, trainer.task
     in_save_dir = os.path.dirname(os.path.abspath(path)) == os.path.abspath(cfg.checkpoint.save_dir)
     try:
-        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(path, fairseqs=False)
+        state = load_own_checkpoint(path)
     except UserError as error:
         if not in_save_dir or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
             raise

@@ -129,7 +129,7 @@ def join(output: Path, folders: list[Path]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status, 1 after an error, which is one message on stderr."""
     parser = parser_of(__name__)
-    parser.add_argument("output", type=Path, help="folder to write")
-    parser.add_argument("data", type=Path, nargs="+", help="folders of one language each")
+    parser.add_argument("output", metavar="OUTPUT", type=Path, help="folder to write")
+    parser.add_argument("data", metavar="DATA", type=Path, nargs="+", help="folders of one language each")
     options = parser.parse_args(arguments)
     return run(lambda: join(options.output, options.data), options.output)

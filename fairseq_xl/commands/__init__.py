@@ -39,6 +39,7 @@ COMMANDS |= {f"data read {name.replace('_', '-')}": f"preprocess.readers.{path}"
 COMMANDS = dict(sorted(COMMANDS.items()))
 CONTINUING = ("back-translate", "search negatives")  # a stopped run continues
 HELP = ("-h", "--help")
+METAVARS = {"--lang": "XX", "--langs": "XX,YY", "--pairs": "XX-YY,…"}
 CLOSED = 141  # status of a program that SIGPIPE ends, 128 + 13
 
 Argument = Callable[[Any], object]  # adds an argument to a parser
@@ -55,6 +56,8 @@ def argument(names: str, help_text: str, number: Any = None, default: Any = None
     """
     if type(default) in (int, float, str) and default != "":
         help_text += " (default: %(default)s)"
+    is_positional = not names.startswith("-") and "choices" not in options
+    options.setdefault("metavar", names.upper() if is_positional else METAVARS.get(names))
     if number is not None:
         options["action"] = number
     return lambda parser: parser.add_argument(*names.split(), help=help_text, default=default, **options)
@@ -85,7 +88,7 @@ def files_by_language(form: str) -> tuple[Argument, ...]:
     return (
         argument("folder", f"folder of {form}, written by fairseq-validate --predictions-to"),
         argument("--split", "split", default="test"),
-        argument("--langs", "languages to score and average, separated by commas", required=True),
+        argument("--langs", "languages to score, with averages if none is missing", required=True),
     )
 
 

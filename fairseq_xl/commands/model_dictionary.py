@@ -10,7 +10,7 @@ from fairseq_xl.errors import UserError, language_codes
 
 
 @command(
-    argument("model", "the published model: its file of weights, or its folder", metavar="MODEL"),
+    argument("model", "the published model: its file of weights, or its folder"),
     argument("output", "the dict.txt to write", metavar="DICT"),
     argument("--langs", "languages, separated by commas (default: those of its language embeddings)"),
 )

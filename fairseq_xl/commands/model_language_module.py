@@ -13,11 +13,11 @@ from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.manifest import first_folder
 from fairseq_xl.errors import in_range
 
-CHECKPOINT = argument("checkpoint", "checkpoint of an xl_monotrans_* model", metavar="CHECKPOINT")
-MODULE = argument("module", "file to write", metavar="MODULE")
+CHECKPOINT = argument("checkpoint", "checkpoint of an xl_monotrans_* model")
+MODULE = argument("module", "file to write")
 EMBEDDINGS = (
-    argument("data", "data folder with the dictionary of the embeddings", metavar="DATA"),
-    argument("vectors", "file of `fairseq-xl embeddings skipgram` or `fairseq-xl embeddings map`", metavar="VECTORS"),
+    argument("data", "data folder with the dictionary of the embeddings"),
+    argument("vectors", "file of `fairseq-xl embeddings skipgram` or `fairseq-xl embeddings map`"),
     argument("--std", "their standard deviation (default: --init-std of CHECKPOINT)", in_range(float, "more than 0")),
 )
 #: (subcommand, what it does, arguments)

@@ -16,7 +16,7 @@ from fairseq_xl.evaluation.word_embeddings import cosines
 from fairseq_xl.io.versions import version
 
 
-@command(*PROBED, argument("ratings", "SCWS's ratings.txt", metavar="RATINGS"))
+@command(*PROBED, argument("ratings", "SCWS's ratings.txt"))
 def main(options: Options) -> dict[str, Any]:
     from fairseq_xl.inference.embedder import embedder_of
     from fairseq_xl.inference.probing import both_words, word_embeddings

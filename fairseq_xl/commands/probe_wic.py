@@ -19,8 +19,8 @@ from fairseq_xl.io.versions import version
 
 @command(
     *PROBED,
-    argument("train", "prefix of the training files, such as WiC_dataset/train/train", metavar="TRAIN"),
-    argument("test", "prefix of the test files", metavar="TEST"),
+    argument("train", "prefix of the training files, such as WiC_dataset/train/train"),
+    argument("test", "prefix of the test files"),
 )
 def main(options: Options) -> dict[str, Any]:
     from fairseq_xl.inference.embedder import embedder_of

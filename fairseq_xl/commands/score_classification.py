@@ -2,8 +2,7 @@
 
     fairseq-xl score classification runs/my/nc/predictions --langs en,de,fr
 
-Averages are printed only if no language is missing. With --against OTHER it compares with the predictions of another
-classifier, line by line.
+With --against OTHER it compares with the predictions of another classifier, line by line.
 """
 
 from pathlib import Path

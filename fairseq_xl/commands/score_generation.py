@@ -4,7 +4,6 @@
 
 FOLDER/XX holds what fairseq-generate wrote for the language XX with ``--results-path FOLDER/XX``. Prints for each
 language sacreBLEU, cased and lower-cased, ROUGE-L and the share of outputs in a wrong language, and their averages.
-Averages are printed only if no language is missing.
 """
 
 from pathlib import Path
@@ -22,7 +21,7 @@ from fairseq_xl.io.lines import read_lines
     argument("folder", "folder of XX/generate-SPLIT.txt"),
     argument("--references", "folder of SPLIT.XX.tgt, raw text, one line per test line", required=True),
     argument("--split", "split", default="test"),
-    argument("--langs", "languages to score and average, separated by commas", required=True),
+    argument("--langs", "languages to score, with averages if none is missing", required=True),
     argument("--among", "languages that an output may be identified as (default: --langs and en), separated by commas"),
     flag("--copy", "also score the sources, SPLIT.XX.src, as outputs"),
     BOOTSTRAP,

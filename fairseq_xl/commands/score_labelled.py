@@ -2,8 +2,8 @@
 
     fairseq-xl score labelled similarity runs/my/similarity/predictions --langs en,de
 
-Prints the metrics that validation logs, with 95 % bootstrap intervals. Averages are printed only if no language is
-missing. The types of this package have commands of their own, with more scores.
+Prints the metrics that validation logs, with 95 % bootstrap intervals. The types of this package have commands of their
+own, with more scores.
 """
 
 from functools import partial

@@ -2,8 +2,7 @@
 
     fairseq-xl score question-answering runs/my/qa/predictions --references corpora/my/tasks/qa --langs en,de
 
-Prints exact match and F1 as SQuAD's program computes them, or MLQA's. Averages are printed only if no language is
-missing.
+Prints exact match and F1 as SQuAD's program computes them, or MLQA's.
 """
 
 import os

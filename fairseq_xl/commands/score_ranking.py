@@ -2,8 +2,7 @@
 
     fairseq-xl score ranking runs/my/wpr/predictions --langs en,de
 
-Prints nDCG over all ranks, and, as `chance`, the nDCG of equal scores. Queries of a single text are left out. Averages
-are printed only if no language is missing.
+Prints nDCG over all ranks, and, as `chance`, the nDCG of equal scores. Queries of a single text are left out.
 """
 
 from pathlib import Path

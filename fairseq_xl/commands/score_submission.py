@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 @command(
     argument("benchmark", "of the task", choices=BENCHMARKS),
     argument("task", "name of the task: NER, XNLI, … or panx, xnli, …"),
-    argument("predictions", "folder of SPLIT.LANGUAGE files", type=Path, metavar="PREDICTIONS"),
+    argument("predictions", "folder of SPLIT.LANGUAGE files", type=Path),
     argument("destination", "folder of the submission", type=Path, metavar="DEST"),
     argument("--split", "split of PREDICTIONS", default="test"),
 )

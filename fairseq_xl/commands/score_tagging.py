@@ -3,7 +3,7 @@
     fairseq-xl score tagging runs/my/ner/predictions --langs en,de,fr
 
 Prints F1 of spans as in seqeval, accuracy of words, and, as `majority`, the accuracy of always predicting the most
-frequent tag. Averages are printed only if no language is missing.
+frequent tag.
 """
 
 from typing import Any

@@ -23,7 +23,7 @@ from fairseq_xl.io.versions import version
 
 
 @command(
-    argument("embeddings", "checkpoint, .npz, or XX=FILE.npz,YY=FILE.npz", metavar="EMBEDDINGS"),
+    argument("embeddings", "checkpoint, .npz, or XX=FILE.npz,YY=FILE.npz"),
     DATA,
     argument("dictionaries", "file of word pairs, one a line", nargs="+", metavar="XX-YY=DICTIONARY"),
     argument(

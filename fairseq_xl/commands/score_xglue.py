@@ -2,10 +2,8 @@
 
     fairseq-xl score xglue --predictions submission --references xglue_full_dataset --split dev
 
-Prints for each task with predictions the scores of each language with 95 % bootstrap intervals, their average if no
-language is missing, and published averages; averages over tasks if none of them is missing. Averages over some
-languages of a task, or some tasks, are under `partial`, with their names. Scores are computed as in XGLUE's own
-program.
+Prints, for each task with predictions, scores of each language with 95 % bootstrap intervals, as XGLUE's own program
+computes them. Averages stand beside published ones; those over some languages or tasks are under `partial`.
 """
 
 from functools import partial

@@ -2,10 +2,8 @@
 
     fairseq-xl score xtreme --predictions submission --references download
 
-Prints for each task with predictions the scores of each language with 95 % bootstrap intervals, their average if no
-language is missing, and published averages; averages over tasks if none of them is missing. Averages over some
-languages of a task, or some tasks, are under `partial`, with their names. Scores are computed as in XTREME's own
-program.
+Prints, for each task with predictions, scores of each language with 95 % bootstrap intervals, as XTREME's own program
+computes them. Averages stand beside published ones; those over some languages or tasks are under `partial`.
 """
 
 from functools import partial

@@ -44,7 +44,7 @@ Texts = dict[str, tuple[Sentences, Sentences]]  # by language: its sentences and
     DATA,
     MODULES,
     FP16,
-    argument("download", "folder with bucc2018 and tatoeba", type=Path, metavar="DOWNLOAD"),
+    argument("download", "folder with bucc2018 and tatoeba", type=Path),
     argument("destination", "folder of the submission", type=Path, metavar="DEST"),
     argument("--langs", "only these languages", default="", metavar="XX,YY"),
     *layer_and_pooling("default: select on BUCC's dev files"),

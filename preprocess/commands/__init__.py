@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tqdm.contrib.logging import logging_redirect_tqdm
+
 from fairseq_xl import commands
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.io import bounds
@@ -35,17 +37,17 @@ def parser_of(module: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run(work: Callable[[], object], folder: str | Path | None) -> int:
-    """Runs the work of a command that writes a folder; returns the exit status.
+def run(work: Callable[[], object], folder: str | Path | None, prefix: str = "") -> int:
+    """Runs the work of a command that writes a folder; returns the exit status. Log lines appear above progress bars.
 
-    It is 1 after an error, which is one message on stderr without a traceback, and 130 after Ctrl-C.
+    It is 1 after an error, which is one message on stderr, begun by `prefix`, and 130 after Ctrl-C.
     """
     use_utf8()
     console = logging.StreamHandler(sys.stderr)
     console.setFormatter(Formatter())
     logging.basicConfig(level=logging.INFO, handlers=[console])
     try:
-        with ending_by_exception():
+        with ending_by_exception(), logging_redirect_tqdm():
             work()
     except (UserError, OSError) as error:
         if room_problem(error) == SIZE_LIMIT:
@@ -53,10 +55,12 @@ def run(work: Callable[[], object], folder: str | Path | None) -> int:
         elif room_problem(error):
             message = f"The disk of {folder} is full: make room, and run the same command to continue"
         else:
-            message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        sys.stderr.write(f"{message}\n")
+            message = str(error)
+            if isinstance(error, OSError):
+                message = f"{error.filename or folder}: {error.strerror or error}"
+        sys.stderr.write(f"{prefix}{message}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted: run the same command to continue\n")
+        sys.stderr.write(f"{prefix}Interrupted: run the same command to continue\n")
         return 130
     return 0

@@ -9,8 +9,6 @@ The folder gets SPLIT.XX of monolingual text and SPLIT.XX-YY.XX of bitext, sub-w
 the files of the sub-words. An interrupted run is resumed. --spm-model and --dict reuse a vocabulary.
 """
 
-from tqdm.contrib.logging import logging_redirect_tqdm
-
 from preprocess.commands import parser_of, run
 from preprocess.pipeline import prepare
 
@@ -21,9 +19,4 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("output", metavar="PIECES", help="folder to write; an interrupted run is resumed")
     options = parser.parse_args(words)
     arguments = options.config, options.output, options.jobs, options.spm_model, options.dict
-
-    def work() -> None:
-        with logging_redirect_tqdm():  # log lines appear above the progress bar
-            prepare(*arguments, encode_only=True)
-
-    return run(work, options.output)
+    return run(lambda: prepare(*arguments, encode_only=True), options.output)

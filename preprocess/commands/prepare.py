@@ -5,8 +5,6 @@
 An interrupted run is resumed. --check-only reads everything and lists what is wrong.
 """
 
-from tqdm.contrib.logging import logging_redirect_tqdm
-
 from preprocess.commands import parser_of, run
 from preprocess.pipeline import prepare
 
@@ -20,9 +18,4 @@ def main(words: list[str] | None = None) -> int:
     if options.data_bin is None and not options.check_only:
         parser.error("DATA is missing")
     arguments = options.config, options.data_bin, options.jobs, options.spm_model, options.dict, options.check_only
-
-    def work() -> None:
-        with logging_redirect_tqdm():  # log lines appear above the progress bar
-            prepare(*arguments)
-
-    return run(work, options.data_bin)
+    return run(lambda: prepare(*arguments), options.data_bin)

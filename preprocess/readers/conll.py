@@ -13,7 +13,7 @@ from pathlib import Path
 from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io import bounds
-from preprocess.readers import command
+from preprocess.commands import run
 from preprocess.readers.file_arguments import add_arguments, read_file_arguments
 from preprocess.readers.labeled import Part, build, tagged_line
 from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         }
         build(options.destination, Path(), parts, header)
 
-    return command.run("conll", work)
+    return run(work, options.destination, "conll: ")
 
 
 def _columns(count: int, tag: int | None) -> Columns:

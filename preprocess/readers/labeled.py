@@ -16,7 +16,8 @@ from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.text import is_blank, text_of_line
-from preprocess.readers import checked, command
+from preprocess.commands import run
+from preprocess.readers import checked
 from preprocess.readers.archives import unpacked
 from preprocess.readers.problems import Problems, decoded
 
@@ -226,7 +227,7 @@ def argument_parser(name: str, release: str, languages: Sequence[str]) -> argpar
     parser.add_argument("release", metavar="RELEASE", type=Path, help=release)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument(
-        "--langs", default=",".join(languages), metavar="XX,XX", help=f"any of {', '.join(languages)} (default: all)"
+        "--langs", default=",".join(languages), metavar="XX,YY", help=f"any of {', '.join(languages)} (default: all)"
     )
     return parser
 
@@ -247,7 +248,7 @@ def read_release(
         header = {"corpus": [corpus], "languages": codes}
         build_unpacked(options.destination, options.release, lambda release: parts(release, codes), header)
 
-    return command.run(name, work)
+    return run(work, options.destination, f"{name}: ")
 
 
 def read_benchmark(
@@ -298,7 +299,7 @@ def read_benchmark(
         else:
             build(options.destination, options.release, release_parts(options.release), header, remedy)
 
-    return command.run(name, work)
+    return run(work, options.destination, f"{name}: ")
 
 
 def skip_invalid_option(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.text import text_of_line
-from preprocess.readers import command
+from preprocess.commands import run
 from preprocess.readers.labeled import Example, Part, argument_parser, build, inside, read_rows, selected_languages
 from preprocess.readers.problems import Problems
 
@@ -78,4 +78,4 @@ def main(arguments: list[str] | None = None) -> int:
         header = {"corpus": ["MLDoc"], "languages": languages, "size": options.size}
         build(options.destination, options.release, list(parts(options.release, languages, options.size)), header)
 
-    return command.run("mldoc", work)
+    return run(work, options.destination, "mldoc: ")

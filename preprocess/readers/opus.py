@@ -23,8 +23,8 @@ from fairseq_xl.errors import UserError, check_number, language_pair
 from fairseq_xl.io.compressed import lines_of
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import sha256_of
+from preprocess.commands import run
 from preprocess.config import SPLITS
-from preprocess.readers import command
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.archives import check_growth
 from preprocess.readers.folder import bitext_path, describe
@@ -163,4 +163,4 @@ def main(arguments: list[str] | None = None) -> int:
         check_number("--held-out", options.held_out, "1 or more")
         build(options.destination, options.pair, options.archives, options.held_out)
 
-    return command.run("opus", work)
+    return run(work, options.destination, "opus: ")

@@ -14,8 +14,8 @@ from pathlib import Path
 from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import stored
+from preprocess.commands import run
 from preprocess.files import read_blocks
-from preprocess.readers import command
 
 LANGUAGE = "ro"
 REMOVE_DIACRITICS = "write a, a, i, s, t in place of ă, â, î, ș, ț in Romanian text"  # the option's help
@@ -65,4 +65,4 @@ def main(arguments: list[str] | None = None) -> int:
                 raise UserError(f"line {line_number} is not UTF-8") from error
             sys.stdout.buffer.write(normalize(text, options.remove_diacritics).encode())
 
-    return command.run("romanian", work)
+    return run(work, "standard output", "romanian: ")

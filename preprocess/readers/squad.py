@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError
-from preprocess.readers import command
+from preprocess.commands import run
 from preprocess.readers.file_arguments import add_arguments, read_file_arguments
 from preprocess.readers.labeled import Part, build, copied, skip_invalid_option
 from preprocess.readers.questions import read_file
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         codes = list(dict.fromkeys(language for part in parts for language in part.files))
         build(options.destination, Path(), parts, {"corpus": ["SQuAD"], "languages": codes})
 
-    return command.run("squad", work)
+    return run(work, options.destination, "squad: ")
 
 
 def _name(language: str) -> str:

@@ -16,7 +16,8 @@ from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import lines_of, stored, text_of
 from fairseq_xl.io.files import replacing
-from preprocess.readers import checked, command
+from preprocess.commands import run
+from preprocess.readers import checked
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.archives import unpacked
 from preprocess.readers.labeled import inside, logger, selected_languages
@@ -125,7 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="xglue_full_dataset.tar.gz, or the folder that it contains, or NTG or QG in this folder",
     )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
-    parser.add_argument("--langs", metavar="XX,XX", help="languages (default: all that the task has)")
+    parser.add_argument("--langs", metavar="XX,YY", help="languages (default: all that the task has)")
     options = parser.parse_args(arguments)
 
     def work() -> None:
@@ -136,4 +137,4 @@ def main(arguments: list[str] | None = None) -> int:
         with unpacked(options.release, options.destination, files) as release:
             build(options.destination, release, header, list(parts(options.task, release, languages)))
 
-    return command.run("xglue_generation", work)
+    return run(work, options.destination, "xglue_generation: ")

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.io.compressed import stored
-from preprocess.readers import command
+from preprocess.commands import run
 from preprocess.readers.archives import unpacked_inside
 from preprocess.readers.labeled import (
     Example,
@@ -96,4 +96,4 @@ def main(arguments: list[str] | None = None) -> int:
         with unpacked_inside(options.release, RELEASES, options.destination, files) as release:
             build(options.destination, release, parts(release, languages, columns), header)
 
-    return command.run("xnli", work)
+    return run(work, options.destination, "xnli: ")

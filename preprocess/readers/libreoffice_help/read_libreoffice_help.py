@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError
-from preprocess.readers import command
+from preprocess.commands import run
 from preprocess.readers.libreoffice_help.corpus import build
 from preprocess.readers.libreoffice_help.languages import LANGUAGES, parse_languages, parse_pairs
 
@@ -44,4 +44,4 @@ def main(arguments: list[str] | None = None) -> int:
         languages = parse_languages(options.langs)
         build(options.destination, languages, options.packages, parse_pairs(options.pairs, languages))
 
-    return command.run("libreoffice_help", work)
+    return run(work, options.destination, "libreoffice_help: ")

@@ -10,7 +10,7 @@ from pathlib import Path
 from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import LANGUAGE, UserError, check_number
 from fairseq_xl.io import bounds
-from preprocess.readers import command
+from preprocess.commands import run
 from preprocess.readers.wikipedia.corpus import build
 
 
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         check_number("--workers", options.workers, "1 or more", bounds.MOST_PROCESSES)
         build(options.destination, _sources(options.sources), options.held_out, options.workers)
 
-    return command.run("wikipedia", work)
+    return run(work, options.destination, "wikipedia: ")
 
 
 def _sources(arguments: list[str]) -> dict[str, list[Path]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fairseq_xl.commands import parser_of
 from fairseq_xl.errors import UserError, names_of
-from preprocess.readers import command, romanian
+from preprocess.commands import run
+from preprocess.readers import romanian
 from preprocess.readers.wmt.corpus import build
 from preprocess.readers.wmt.pairs import PAIRS
 
@@ -36,4 +37,4 @@ def main(arguments: list[str] | None = None) -> int:
         without = names_of("--without", options.without) if options.without else []
         build(options.destination, pairs, options.remove_diacritics, without)
 
-    return command.run("wmt", work)
+    return run(work, options.destination, "wmt: ")

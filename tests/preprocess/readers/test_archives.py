@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 from fairseq_xl.errors import UserError
-from preprocess.readers import command
+from preprocess.commands import run
 from preprocess.readers.archives import unpacked, unpacked_inside
 
 
@@ -210,7 +210,7 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
         with unpacked(path, tmp_path / "out", {"a.tsv"}):
             pytest.fail("it was read")
 
-    assert command.run("reader", work) == 1
+    assert run(work, tmp_path, "reader: ") == 1
     reason = f"the disk of {tmp_path} is full: make room, and run the same command to continue"
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("unpack ")]  # a log line
     assert lines == [f"reader: {path} cannot be unpacked: {reason}"]
@@ -227,7 +227,7 @@ def test_the_copy_is_removed_after_a_signal(number, tmp_path):
             signal.raise_signal(number)
 
     with pytest.raises(SystemExit) as ended:
-        sys.exit(command.run("reader", work))
+        sys.exit(run(work, tmp_path, "reader: "))
     assert ended.value.code == 128 + number and not copies(tmp_path)
 
 

@@ -118,12 +118,19 @@ task_type() {
 # check_files TASK_FILES SPLIT LANGUAGE [SUFFIX]: fails unless TASK_FILES/SPLIT.LANGUAGE.SUFFIX exists (default: tsv).
 check_files() { text_file "$1/$2.$3.${4:-tsv}" || refuse "TASK_FILES $1: it has no $2.$3.${4:-tsv}"; }
 
-# take_no_scores "$@": sets the array `words` to the arguments without --no-scores, and `unscored` to it if it is there.
-take_no_scores() {
-    local word
-    words=() unscored=()
-    for word; do
-        if [ "$word" = --no-scores ]; then unscored=("$word"); else words+=("$word"); fi
+# take_own_options "$@": sets `words` to the arguments without --no-scores, --predict 'FLAGS' and --generate 'FLAGS',
+# which are no flags of fairseq-train, and the arrays `unscored`, `predict` and `generate` to these options.
+take_own_options() {
+    words=() unscored=() predict=() generate=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --no-scores) unscored=("$1") ;;
+            --predict=*) read -ra predict <<<"${1#*=}" ;;
+            --generate=*) read -ra generate <<<"${1#*=}" ;;
+            --predict | --generate) set -- "$1=${2?$1 needs flags}" "${@:3}"; continue ;;
+            *) words+=("$1") ;;
+        esac
+        shift
     done
 }
 

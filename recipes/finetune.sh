@@ -5,7 +5,7 @@
 # --best-checkpoint-metric and --valid-langs change this), predicts their test files and writes SAVE_DIR/scores.json.
 # With --disable-validation it takes the last epoch. Test files without labels are predicted and not scored, with
 # --no-scores all. Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default: random). The
-# model has the size of XLM's for XNLI; --config recipes/xlm/config/finetune-toy.yaml makes it small. PREDICT="--fp16
+# model has the size of XLM's for XNLI; --config recipes/xlm/config/finetune-toy.yaml makes it small. --predict "--fp16
 # --valid-subset valid,test" adds flags to fairseq-validate; a --valid-subset without test needs --no-scores. A repeated
 # run resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings or weights is
 # refused.
@@ -15,10 +15,11 @@ arguments type data save_dir task_files train_langs eval_langs -- "$@"
 labeled=
 shift 6
 task_type "$type"
-take_no_scores "$@"
+take_own_options "$@"
 score=()
 set -- "${type_config[@]}" ${words[@]+"${words[@]}"}
-python -m recipes.finetuning check "$train_langs" "$eval_langs" "$type:$task_files" "$@" ${unscored[@]+"${unscored[@]}"}
+python -m recipes.finetuning check "$train_langs" "$eval_langs" "$type:$task_files" "$@" ${unscored[@]+"${unscored[@]}"} \
+    "--predict=${predict[*]-}"
 [ "${unscored[*]-}" ] || labeled=$(python -m recipes.finetuning labeled "$type:$task_files" test "$eval_langs")
 python -m recipes.settings --may-grow "$save_dir" "$type" "$train_langs" "$eval_langs" "$data/dict.txt" \
     "$data/sentencepiece.model" "$task_files" "$@"
@@ -26,11 +27,10 @@ fairseq-train "$data" --user-dir "$package" "$@" --task-files "$task_files" --tr
     --eval-langs "$eval_langs" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 checkpoint=$save_dir/checkpoint_best.pt validated=$(setting valid-langs "$@")
 [ -e "$checkpoint" ] || checkpoint=$save_dir/checkpoint_last.pt
-# shellcheck disable=SC2086 # words of PREDICT are arguments
 fairseq-validate "$data" --user-dir "$package" --config "$recipes/xlm/config/predict.yaml" --task "$task" \
     --path "$checkpoint" --task-files "$task_files" --eval-langs "$eval_langs" \
     ${validated:+--valid-langs "$validated"} \
-    --predictions-to "$save_dir/predictions" ${PREDICT:-} >"$save_dir/test.log" 2>&1 ||
+    --predictions-to "$save_dir/predictions" ${predict[@]+"${predict[@]}"} >"$save_dir/test.log" 2>&1 ||
     { what_failed "$save_dir/test.log"; exit 1; }
 [ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save_dir/predictions"; exit; }
 [ "$labeled" ] || { echo "not scored (no labels): $save_dir/predictions"; exit; }

@@ -7,7 +7,7 @@ python -m recipes.finetuning setting NAME [--config FILE ...] [--flag value ...]
 python -m recipes.finetuning show SCORES.json ...
 
 `check` fails unless the files of every split and language exist. The flags are those of fairseq-train,
---launch and --no-scores; the variable PREDICT has flags of fairseq-validate. EVAL_LANGS has the languages,
+--launch, --no-scores and --predict, whose value has flags of fairseq-validate. EVAL_LANGS has the languages,
 and may have those of single tasks: "en,de,fr NAME=en,de". `objectives` prints, as YAML, the flags of a run with an
 objective for each task. `labeled` prints the languages with labels in their file of a split, joined by commas, and the
 others on stderr. `setting` prints the value of --NAME, or nothing. `show` prints the averages of each file of scores
@@ -42,10 +42,10 @@ def check(train: str, evaluate: str, *words: str) -> None:
         words: ``[NAME=]TYPE:TASK_FILES`` of each task, configurations and flags.
     """
     tasks, flags = parse(words)
-    predicted = values_of(os.environ.get("PREDICT", "").split()).get("--valid-subset", "test")
+    predicted = values_of(str(flags.get("--predict", "")).split()).get("--valid-subset", "test")
     validated = [] if "--disable-validation" in flags else flags.get("--valid-subset", "valid").split(",")
     if "test" not in predicted.split(",") and "--no-scores" not in flags:
-        raise UserError(f"PREDICT: --valid-subset {predicted} lacks test, which is scored; --no-scores only predicts")
+        raise UserError(f"--predict: --valid-subset {predicted} lacks test, which is scored; --no-scores only predicts")
     splits = [flags.get("--train-subset", "train"), *validated, *predicted.split(",")]
     missing = []
     for name, evaluated in languages_of(tasks, evaluate).items():
@@ -80,7 +80,7 @@ def objectives(train: str, evaluate: str, *words: str) -> None:
         values |= {"valid_langs": validation_languages(name, evaluated, flags)}
         settings += [f"{name}.{key}={value}" for key, value in values.items()]
     main_metric = f"{OBJECTIVES[kinds[name]].main_metric}_{name}"
-    remaining = {flag: value for flag, value in flags.items() if flag not in {*task_flags, "--launch"}}
+    remaining = {flag: value for flag, value in flags.items() if flag not in {*task_flags, "--launch", "--predict"}}
     run = {"--updates-per-epoch": "auto"} | remaining
     run |= {"--task": "xl_pretraining", "--criterion": "xl_pretraining"}
     run["--best-checkpoint-metric"] = "score" if len(tasks) > 1 else main_metric

@@ -5,13 +5,13 @@
 # apply to each of them; --objective-options 'NAME.examples_per_epoch=500' sets one. It selects the epoch with the best
 # mean over the subtasks of accuracy, nDCG or F1, predicts all test files and writes SAVE_DIR/scores/NAME.json. Commas
 # separate languages; EVAL_LANGS "en,de,fr NAME=en,de" names those of a subtask that lacks some. Otherwise as
-# finetune.sh, PREDICT, --no-scores and repeated runs included.
+# finetune.sh, --predict, --no-scores and repeated runs included.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 arguments data save_dir subtasks train_langs eval_langs -- "$@"
 read -rd '' -a subtasks <<<"$subtasks" || true
 shift 5
-take_no_scores "$@"
+take_own_options "$@"
 set -- --config "$recipes/xlm/config/finetune.yaml" ${words[@]+"${words[@]}"}
 files=()
 for subtask in "${subtasks[@]}"; do
@@ -19,7 +19,8 @@ for subtask in "${subtasks[@]}"; do
     type=${subtask#*=}
     task_type "${type%%:*}"
 done
-python -m recipes.finetuning check "$train_langs" "$eval_langs" "${subtasks[@]}" "$@" ${unscored[@]+"${unscored[@]}"}
+python -m recipes.finetuning check "$train_langs" "$eval_langs" "${subtasks[@]}" "$@" ${unscored[@]+"${unscored[@]}"} \
+    "--predict=${predict[*]-}"
 labeled=()
 for subtask in "${subtasks[@]}"; do
     tested=${eval_langs%% *}
@@ -36,11 +37,10 @@ fairseq-train "$data" --user-dir "$package" --config "$flags/run.yaml" ${launch:
     --save-dir "$save_dir" --log-file "$save_dir/train.log"
 checkpoint=$save_dir/checkpoint_best.pt
 [ -e "$checkpoint" ] || checkpoint=$save_dir/checkpoint_last.pt
-# shellcheck disable=SC2086 # words of PREDICT are arguments
 fairseq-validate "$data" --user-dir "$package" --config "$recipes/xlm/config/predict.yaml" --task xl_pretraining \
     --objectives "$(setting objectives --config "$flags/run.yaml")" \
     --objective-options "$(setting objective-options --config "$flags/run.yaml")" --path "$checkpoint" \
-    --predictions-to "$save_dir/predictions" ${PREDICT:-} >"$save_dir/test.log" 2>&1 ||
+    --predictions-to "$save_dir/predictions" ${predict[@]+"${predict[@]}"} >"$save_dir/test.log" 2>&1 ||
     { what_failed "$save_dir/test.log"; exit 1; }
 [ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save_dir/predictions"; exit; }
 normalization=$(setting normalization "$@")

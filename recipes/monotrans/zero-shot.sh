@@ -4,13 +4,15 @@
 # language module in place of its own (M1); ends with OUTPUT/scores.json. DATA is the folder with the language's
 # dictionary and pieces; without a MODULE the checkpoint's own is used. --split: valid or test (default: test). TYPE is
 # that of finetune.sh (default: classification). --normalization: how answers are normalized before scoring, squad or
-# mlqa (question-answering only; default: squad). PREDICT="--fp16" adds flags to fairseq-validate. Files without labels
+# mlqa (question-answering only; default: squad). --predict "--fp16" adds flags to fairseq-validate. Files without labels
 # are predicted and not scored.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments checkpoint output task_files language -- "$@"
 languages= split=test type=classification normalization= score=()
 shift 3
+take_own_options "$@"
+set -- "${words[@]}"
 while [ $# -gt 2 ]; do
     case ${*: -2:1} in
         --split) split=${*: -1} ;;
@@ -45,10 +47,9 @@ for argument; do
     language=${argument%%=*} data=${argument#*=} module=()
     log=$output/$split.$language.log
     if [[ $data = *:* ]]; then module=(--language-module "${data#*:}"); fi
-    # shellcheck disable=SC2086 # words of PREDICT are arguments
     if ! fairseq-validate "${data%%:*}" --user-dir "$package" --config "$recipes/xlm/config/predict.yaml" \
         --task "$task" --valid-subset "$split" --path "$checkpoint" --task-files "$task_files" --lang "$language" \
-        ${module[@]+"${module[@]}"} --predictions-to "$output/predictions" ${PREDICT:-} >"$log" 2>&1; then
+        ${module[@]+"${module[@]}"} --predictions-to "$output/predictions" ${predict[@]+"${predict[@]}"} >"$log" 2>&1; then
         what_failed "$log"
         ! grep -q '^fairseq_xl: error.*trained with --task xl_pretraining' "$log" ||
             echo "CHECKPOINT $checkpoint is a pre-trained model, not a classifier of finetune.sh" >&2

@@ -10,13 +10,15 @@
 #
 # TASK_FILES has SPLIT.LANGUAGE.src and .tgt, raw text line by line. INIT is a checkpoint of xDAE or xFNP, an encoder's,
 # or "random". The model has the size and settings of the paper's xDAE; --config
-# recipes/xglue/config/generation-xfnp.yaml has xFNP's. GENERATE="--lenpen 0.8 --beam 10" has flags of fairseq-generate
+# recipes/xglue/config/generation-xfnp.yaml has xFNP's. --generate "--lenpen 0.8 --beam 10" has flags of fairseq-generate
 # for the test sets. A repeated run resumes: it generates only languages without outputs. A SAVE_DIR that was made with
 # other weights or settings is refused.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments mode data save_dir task_files languages init -- "$@"
 shift 6
+take_own_options "$@"
+set -- ${words[@]+"${words[@]}"}
 case ,pivot,multi-language,$languages, in
     *",$mode,"*) ;;
     *) refuse "MODE $mode: one of pivot, multi-language${languages:+, ${languages//,/, }}" ;;
@@ -29,18 +31,17 @@ for language in ${trained//,/ }; do
 done
 configs=$recipes/xglue/config
 [ "$init" = random ] || set -- "$@" --init-from "$init"
-# shellcheck disable=SC2086 # words of GENERATE are arguments
 python -m recipes.settings "$save_dir" "$mode" "$languages" "$init" "$data/dict.txt" "$data/sentencepiece.model" \
-    "$task_files" --config "$configs/generation.yaml" "$configs/generate.yaml" "$@" GENERATE ${GENERATE:-}
+    "$task_files" --config "$configs/generation.yaml" "$configs/generate.yaml" "$@" --generate ${generate[@]+"${generate[@]}"}
 fairseq-train "$data" --user-dir "$package" --config "$configs/generation.yaml" "$@" --task-files "$task_files" \
     --train-langs "$trained" --eval-langs "$languages" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 for language in ${languages//,/ }; do
     folder=$save_dir/outputs/$language
     [ ! -f "$folder/generate-test.txt" ] || continue
     rm -rf "$folder" "$folder.part"
-    # shellcheck disable=SC2086 # words of GENERATE are arguments
     fairseq-generate "$data" --user-dir "$package" --config "$configs/generate.yaml" --eval-langs "$language" \
-        --results-path "$folder.part" --path "$save_dir/checkpoint_best.pt" --task-files "$task_files" ${GENERATE:-}
+        --results-path "$folder.part" --path "$save_dir/checkpoint_best.pt" --task-files "$task_files" \
+        ${generate[@]+"${generate[@]}"}
     mv "$folder.part" "$folder"
 done
 replacing "$save_dir/scores.json" python -m fairseq_xl score generation "$save_dir/outputs" --langs "$languages" \

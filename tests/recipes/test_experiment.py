@@ -36,7 +36,7 @@ def test_a_text_may_be_empty(tmp_path):
     """The default of `predict` is a flag, which this leaves out."""
     experiment = Experiment(ROOT / "recipes/xglue/understanding.yaml", ["predict="], tmp_path)
     (step,) = [step for step in experiment.select(["finetune/NER"]) if step.name == "finetune/NER"]
-    assert "PREDICT=--valid-subset valid " in step.commands[0] and "--fp16" not in step.commands[0]
+    assert "--predict=--valid-subset valid " in step.commands[0] and "--fp16" not in step.commands[0]
 
 
 @pytest.mark.parametrize(

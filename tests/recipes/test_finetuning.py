@@ -39,14 +39,13 @@ def test_all_missing_files_are_named(tmp_path, config, monkeypatch):
     assert missing(tmp_path, one, config) == {"one/valid.de.tsv", "one/test.en.tsv"}
     assert missing(tmp_path, one, config, "--disable-validation", "--lr", "1") == {"one/test.en.tsv"}
     assert missing(tmp_path, one, config, "--valid-langs=fr") == {"one/valid.fr.tsv", "one/test.en.tsv"}
-    monkeypatch.setenv("PREDICT", "--fp16 --valid-subset valid")
-    with pytest.raises(UserError, match="PREDICT: --valid-subset valid lacks test, which is scored"):
-        finetuning.check("en", "en", one, config)
-    only = config, "--no-scores"
+    predict = "--predict=--fp16 --valid-subset valid"
+    with pytest.raises(UserError, match="--predict: --valid-subset valid lacks test, which is scored"):
+        finetuning.check("en", "en", one, config, predict)
+    only = config, predict, "--no-scores"
     assert missing(tmp_path, one, *only) == {"one/valid.de.tsv"}
     assert missing(tmp_path, one, *only, "--valid-langs", "en,fr") == {"one/valid.en.tsv", "one/valid.fr.tsv"}
     assert missing(tmp_path, one, *only, "--disable-validation") == {"one/valid.de.tsv"}  # predicted
-    monkeypatch.delenv("PREDICT")
     ner = f"ner=question-answering:{tmp_path}/ner"
     assert missing(tmp_path, two, ner, config, "--valid-langs", "en", evaluate="en,fr ner=en") == {
         *("one/train.de.tsv", "one/valid.en.tsv", "one/test.en.tsv"),

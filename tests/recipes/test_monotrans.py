@@ -143,7 +143,7 @@ def test_tags_are_learned_and_tested_without_a_pooler(nano, made, tmp_path):
     checkpoint = tmp_path / "tagger/checkpoint_best.pt"
     languages = [f"{code}={nano}/data/{code}" for code in ("en", "de")]
     command = ["zero-shot.sh", checkpoint, tmp_path / "scores", tmp_path, languages[0], "--type", "tagging"]
-    succeed(*command, "--split", "valid", PREDICT="--batch-size 1")
+    succeed(*command, "--split", "valid", "--predict", "--batch-size 1")
     scores = json.loads((tmp_path / "scores/scores.json").read_text())
     assert "f1" in scores["languages"]["en"] and "--batch-size 1" in (tmp_path / "scores/valid.en.log").read_text()
     (tmp_path / "test.en.tsv").write_text("the\t_\nriver\t_\n\n", encoding="utf-8")

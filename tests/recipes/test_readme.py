@@ -195,7 +195,7 @@ NANO = {
     "unsupervised.sh": "--max-update 2 --cpu",
     "add-language.sh": "--max-update 2 --cpu",
     "finetune.sh": "--max-update 2 --cpu",
-    "generation.sh": "--max-update 2 --cpu",
+    "generation.sh": "--max-update 2 --cpu --generate='--max-len-b 8 --beam 1 --cpu'",
     "score.sh": "--max-len-a 0 --max-len-b 8 --cpu",
 }
 #: what is added to commands that read XLM-R: here it is tiny
@@ -258,7 +258,6 @@ def test_commands_run_one_after_the_other(tmp_path, monkeypatch):
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "OMP_NUM_THREADS": "1",
-        "GENERATE": "--max-len-a 0 --max-len-b 8 --beam 1 --cpu",
     }
     (in_python,) = (block for block in blocks(PAGES[-1].read_text("utf-8")) if block.startswith("import "))
     # experiments are listed only, because they train for hours; tests of their own run them and make their reports
@@ -277,7 +276,7 @@ def test_commands_run_one_after_the_other(tmp_path, monkeypatch):
             given = [sys.executable, "-m", "fairseq_xl", *given[1:]]
         listed = ["--list"] if "recipes.experiment" in line and "--list" not in line else []
         run = subprocess.run(
-            [*given, *NANO.get(kind, "").split(), *tiny, *listed],
+            [*given, *shlex.split(NANO.get(kind, "")), *tiny, *listed],
             cwd=tmp_path,
             env=environment,
             stdin=subprocess.DEVNULL,

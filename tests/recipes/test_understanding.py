@@ -55,7 +55,7 @@ LINEAR = ["--lr-scheduler", "xl_linear", "--max-epoch", 3, "--warmup-share", 0.5
     ids=["tagging", "ranking", "question-answering"],
 )
 def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, content, measure, more, expected):
-    """The last flags win: of selection, of the schedule, and PREDICT's of prediction."""
+    """The last flags win: of selection, of the schedule, and those of --predict."""
     for split in ("train", "valid", "test"):
         for code in ("en", "de"):
             (tmp_path / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
@@ -65,7 +65,7 @@ def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, c
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--cpu", *([] if more is LINEAR else ["--max-update", 2]), *more]
     command = ["bash", "recipes/finetune.sh", kind, *arguments, *small, *limits]
-    shown, printed = succeeded(run("env", "PREDICT=--fp16 --batch-size 7", *command))
+    shown, printed = succeeded(run(*command, "--predict", "--fp16 --batch-size 7"))
     (trained,) = re.findall(r"^\+ fairseq-train .*", shown, re.MULTILINE)
     assert all(words in trained for words in expected)
     log = (tmp_path / "run/test.log").read_text(encoding="utf-8")

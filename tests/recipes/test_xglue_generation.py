@@ -90,20 +90,20 @@ def command_of(nano, data, mode, folder, *more):
     ]
 
 
-WRITING = {"GENERATE": "--beam 1 --max-len-b 8"}
+WRITING = ["--generate", "--beam 1 --max-len-b 8"]
 
 
 @pytest.fixture(scope="module")
 def pivot(nano, data_bin):
     """Fine-tuning on English with sources of 8 tokens: its command and what it printed."""
     command = command_of(nano, data_bin, "pivot", nano / "pivot", "--length", 8)
-    return command, succeed(*command, **WRITING).stderr
+    return command, succeed(*command, *WRITING).stderr
 
 
 @pytest.mark.parametrize("mode, trained", [("pivot", "en"), ("multi-language", "en,de,fr")])
 def test_every_language_is_scored(nano, data_bin, pivot, mode, trained):
     if mode != "pivot":
-        succeed(*command_of(nano, data_bin, mode, nano / mode), **WRITING)
+        succeed(*command_of(nano, data_bin, mode, nano / mode), *WRITING)
     result = json.loads((nano / mode / "scores.json").read_text())
     assert list(result["languages"]) == ["en", "de", "fr"] and result["missing"] == []
     assert set(result["average"]) >= {"bleu", "bleu_lower", "rouge_l"}
@@ -133,15 +133,15 @@ def test_repeated_run_generates_only_what_is_missing(nano, pivot):
     outputs["fr"].unlink()
     outputs["de"].parent.rename(folder / "outputs/de.part")
     (folder / "outputs/de.part/generate-test.txt").write_text("D-0\t-1\thalf")
-    succeed(*command, **WRITING)
+    succeed(*command, *WRITING)
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
     assert texts == {language: path.read_text() for language, path in outputs.items()}
     assert sorted(path.name for path in (folder / "outputs").iterdir()) == ["de", "en", "fr"]
     assert (folder / "scores.json").read_text() == result
     entry = '"epoch": 1, "valid_loss"'
     assert (folder / "train.log").read_text().count(entry) == log.count(entry) > 0
-    done = run("env", "GENERATE=", *map(str, command))
-    assert done.returncode == 1 and "then --beam 1, now nothing): remove it or choose another folder\n" in done.stderr
+    done = run(*map(str, command))
+    assert done.returncode == 1 and "then --generate --beam 1, now --generate nothing): remove it or choose another folder\n" in done.stderr
     assert f"error: {folder} was made with other settings or weights" in done.stderr
 
 
@@ -150,7 +150,7 @@ def test_an_xfnp_is_fine_tuned(nano, data_bin, tmp_path):
     checkpoint = nano / "xfnp/checkpoint_last.pt"
     command = command_of(nano, data_bin, "pivot", tmp_path / "titles", "--arch", "xl_xfnp_tiny")
     command[command.index(nano / "xdae/checkpoint_last.pt")] = checkpoint
-    succeed(*command, **WRITING)
+    succeed(*command, *WRITING)
     assert set(json.loads((tmp_path / "titles/scores.json").read_text())["languages"]) == {"en", "de", "fr"}
     assert f"'init_from': '{checkpoint}'" in (tmp_path / "titles/train.log").read_text()
 

@@ -80,7 +80,7 @@ from_text() {
             continue
         fi
         for split in valid test; do
-            [ ! -f "$pieces/$split$text.$language" ] || splits+=("--${split}pref" "$pieces/$split$text")
+            ! text_file "$pieces/$split$text.$language" || splits+=("--${split}pref" "$pieces/$split$text")
         done
         printed fairseq-preprocess --source-lang "$language" "${further[@]}" --trainpref "$pieces/train$text" \
             ${splits[@]+"${splits[@]}"} "${dictionary[@]}" --destdir "$data" --workers 2 >"$save_dir/preprocess.log"

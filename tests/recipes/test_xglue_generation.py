@@ -141,7 +141,8 @@ def test_repeated_run_generates_only_what_is_missing(nano, pivot):
     entry = '"epoch": 1, "valid_loss"'
     assert (folder / "train.log").read_text().count(entry) == log.count(entry) > 0
     done = run(*map(str, command))
-    assert done.returncode == 1 and "then --generate --beam 1, now --generate nothing): remove it or choose another folder\n" in done.stderr
+    told = "then --generate --beam 1, now --generate nothing): remove it or choose another folder\n"
+    assert done.returncode == 1 and told in done.stderr
     assert f"error: {folder} was made with other settings or weights" in done.stderr
 
 

@@ -48,7 +48,7 @@ def test_four_models_begin_with_random_weights(tmp_path):
         "xlm-bi": "mlm,tlm",
         "veco-bi": "veco_mono,veco_bi",
     }
-    assert all(" random recipes/veco/config/small.yaml " in command for command in found.values())
+    assert all(" random --config recipes/veco/config/small.yaml " in command for command in found.values())
     assert all(("small-xlm.yaml" in command) == name.startswith("xlm") for name, command in found.items())
     command = steps["classify/veco-bi/3"]
     assert f"--init-from {tmp_path}/veco-bi/checkpoint_last.pt" in command and "--valid-langs en --seed 3" in command

@@ -21,7 +21,7 @@ arguments() {
     for name in "${names[@]}"; do
         case ${1:-} in
             -h | --help) usage "${names[@]}"; exit ;;
-            "" | -*) usage "${names[@]}" >&2; exit 2 ;;
+            "" | -*) usage "${names[@]}" >&2; refuse "$(tr '[:lower:]' '[:upper:]' <<<"$name") is missing" ;;
         esac
         printf -v "$name" %s "$1"
         shift
@@ -41,13 +41,15 @@ usage() {
 fairseq-train() {
     local words=() launch=()
     while [ $# -gt 0 ]; do
-        if [ "$1" = --launch ]; then
-            read -ra launch <<<"${2:?--launch needs a command}"
-            [ "${launch[0]}" != torchrun ] || launch=(torchrun --no-python "${launch[@]:1}")
-            shift
-        else
-            words+=("$1")
-        fi
+        case $1 in
+            --launch=*) read -ra launch <<<"${1#*=}" ;;
+            --launch) set -- "$1=${2-}" "${@:3}"; continue ;;
+            *) words+=("$1") ;;
+        esac
+        case $1:${launch[0]-} in
+            --launch=*:-* | --launch=*:) refuse "--launch needs a command, such as 'torchrun --nproc_per_node 8'" ;;
+            --launch=*:torchrun) launch=(torchrun --no-python "${launch[@]:1}") ;;
+        esac
         shift
     done
     printed ${launch[@]+"${launch[@]}"} fairseq-train "${words[@]}"

@@ -216,6 +216,7 @@ def _help_or_refuse(words: list[str]) -> NoReturn:
         similar = get_close_matches(" ".join(words[:2]), COMMANDS, 1)
         similar += get_close_matches(wrong, COMMANDS, 1)
         similar += [leaves[leaf] for leaf in get_close_matches(words[len(group)], leaves, 1)]
+        similar += get_close_matches(words[0], GROUPS, 1)
         hint = f"did you mean {similar[0]!r}? Otherwise " if similar else ""
         sys.stderr.write(f"fairseq-xl: error: there is no command {wrong!r}: {hint}expected one of {expected}\n")
         sys.exit(2)

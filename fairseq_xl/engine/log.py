@@ -57,7 +57,7 @@ def written_to(path: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def caller_logging() -> Iterator[None]:
-    """Context in which log files get records of level INFO, and the caller's handlers what they get outside of it.
+    """Context in which log files get records of level INFO; the caller's handlers get the records of their own level.
 
     Without a handler, the console shows what fairseq-train shows. Afterwards all handlers are what they were.
     """

@@ -18,7 +18,7 @@ import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.logging import meters
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
@@ -33,6 +33,8 @@ BUILT = {
 }
 #: criterions of fairseq that a checkpoint may name: they evaluate no strings
 FAIRSEQ_CRITERIONS = {"cross_entropy", "label_smoothed_cross_entropy"}
+#: models of fairseq that a checkpoint of its own loop may name: they evaluate no strings and load no other model
+FAIRSEQ_MODELS = {"transformer", "transformer_lm"}
 #: keys that are removed: sections that only fairseq's hub interface uses, and the name of the configuration
 IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
 #: options that name files to write: taken from the command line, never from a checkpoint
@@ -86,8 +88,9 @@ def check_configuration(state: dict, path: object) -> dict:
 def check_plain_configuration(state: dict, path: object) -> dict:
     """Returns the content of a checkpoint of fairseq's own loop, whose task is the command line's, not the file's.
 
-    fairseq builds the model that the file names. Raises `UserError` unless the configuration is plain data, without
-    text that fairseq or omegaconf would evaluate; options of legacy classes are in a Namespace.
+    fairseq builds the model that the file names. Raises `UserError` unless that is one of `FAIRSEQ_MODELS`, and the
+    configuration plain data, without text that fairseq or omegaconf would evaluate; options of legacy classes are in a
+    Namespace.
     """
     if state.get("args") is not None or type(state.get("cfg")) is not dict:
         raise _refusal(path, "cfg", "the configuration, as a dict", state.get("args") or state.get("cfg"))
@@ -99,6 +102,11 @@ def check_plain_configuration(state: dict, path: object) -> dict:
         check_literals(state["cfg"])
     except UserError as error:
         raise UserError(f"{path} was refused: {error}") from error
+    model = state["cfg"].get("model")
+    options = vars(model) if type(model) is argparse.Namespace else model if type(model) is dict else {}
+    name = options.get("_name") or options.get("arch")
+    if ARCH_MODEL_NAME_REGISTRY.get(str(name), name) not in FAIRSEQ_MODELS:
+        raise _refusal(path, "cfg.model", f"a model of {' or '.join(sorted(FAIRSEQ_MODELS))}", name)
     return state
 
 

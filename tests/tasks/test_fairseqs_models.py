@@ -61,9 +61,11 @@ def test_tasks_of_the_plugin_refuse_it(data_bin, checkpoint, tmp_path):
         ("model", argparse.Namespace(arch="fconv", encoder_layers="__import__('os').getcwd()")),
         ("model", {"_name": "fconv", "path": "${oc.env:HOME}"}),
         ("task", ["x"] * 20_000),
+        ("model", argparse.Namespace(arch="fconv")),
+        ("model", {"_name": "wav2vec2"}),
     ],
 )
-def test_what_is_no_plain_data_is_refused(folder, checkpoint, tmp_path, section, value):
+def test_other_models_and_what_is_no_plain_data_are_refused(folder, checkpoint, tmp_path, section, value):
     state = load_plain(checkpoint)
     state["cfg"][section] = value
     torch.save(state, tmp_path / "spoilt.pt")

@@ -46,6 +46,7 @@ def test_verify_names_every_change(prepared, capsys, caplog):
     with caplog.at_level("INFO"):
         assert verify_command([str(prepared)]) == 0
     assert f"{prepared}: all {files} files are unchanged" in caplog.text
+    capsys.readouterr()
     for name in ("en/train.bin", "en-de/valid.en-de.de.idx", "dict.txt"):
         raw = bytearray((prepared / name).read_bytes())
         raw[len(raw) // 2] ^= 1

@@ -38,6 +38,5 @@ if [ "$type" = question-answering ]; then
     normalization=$(setting normalization "$@")
     score=(--references "$task_files" --normalization "${normalization:-squad}")
 fi
-replacing "$save_dir/scores.json" python -m fairseq_xl score "$type" "$save_dir/predictions" --langs "$eval_langs" \
+python -m fairseq_xl score "$type" "$save_dir/predictions" --langs "$eval_langs" --output "$save_dir/scores.json" \
     ${score[@]+"${score[@]}"} || { echo "finetune.sh: the predictions are in $save_dir/predictions" >&2; exit 1; }
-python -m recipes.finetuning show "$save_dir/scores.json"

@@ -116,7 +116,7 @@ def score_with_other_diacritics(arguments: Arguments, commands: Commands, folder
     if os.path.isfile(texts[1]):
         path = f"{folder}/bleu-{diacritics}-diacritics.json"
         with replacing(path) as stdout:
-            commands.python("fairseq_xl", "score", "bleu", "--plain", *texts, "--language", "ro", stdout=stdout)
+            commands.python("fairseq_xl", "score", "bleu", "--plain", *texts, "--lang", "ro", stdout=stdout)
         with open(path, encoding="utf-8") as file:
             sys.stdout.write(file.read())
             sys.stdout.flush()

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from fairseq_xl.errors import in_range, natural_number
 from fairseq_xl.io import bounds, error_reporting
+from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.result_tables import table
 from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.versions import version
@@ -102,7 +103,7 @@ RESAMPLES = in_range(int, "0 or more", bounds.MOST_RESAMPLES)
 BOOTSTRAP = argument("--bootstrap", "resamples for the 95 %% interval; 0: none", RESAMPLES, 1000)
 #: language modules of `Embedders`
 MODULES = several(
-    "--lang",
+    "--language-module",
     "a language module that replaces the checkpoint's (MonoTrans), and the folder of its dict.txt",
     "XX=DATA:MODULE",
     "append",
@@ -110,6 +111,14 @@ MODULES = several(
 #: `action` of the size of a beam and the like
 BEAM_SIZE = in_range(int, "1 or more", bounds.LARGEST_BEAM)
 JSON = flag("--json", "print JSON in place of tables, as where standard output is no terminal")
+
+
+def _output(parser: argparse.ArgumentParser) -> None:
+    if "--output" not in parser._option_string_actions:
+        text = "write the result to this file, as JSON, and print tables"
+        parser.add_argument("--output", help=text, metavar="FILE", dest="output_json")
+
+
 #: of the probes
 PROBED = (
     ENCODER,
@@ -133,21 +142,25 @@ def command(*arguments: Argument, intermixed: bool = False, **settings: Any) -> 
     """Decorator of the function `main(options)` of a subcommand's module, which makes it a function of words.
 
     It parses the words, by default those of the command line, and prints a result, or each of several: as tables on a
-    terminal, otherwise, and with --json, as a line of JSON. Options may stand between the words of one argument if
-    `intermixed`; `settings` are those of `parser_of`.
+    terminal, otherwise, and with --json, as a line of JSON. A command without an --output of its own gets one: the file
+    gets the JSON, and tables are printed. Options may stand between the words of one argument if `intermixed`;
+    `settings` are those of `parser_of`.
     """
 
     def decorate(run: Callable[[Options], dict[str, Any] | Iterator[dict[str, Any]] | None]) -> Callable:
         @functools.wraps(run)
         def main(words: list[str] | None = None) -> None:
-            printed = (JSON,) if run.__annotations__["return"] is not None else ()
+            printed = (JSON, _output) if run.__annotations__["return"] is not None else ()
             parser = parser_of(run.__module__, *arguments, *printed, **settings)
             options = parser.parse_intermixed_args(words) if intermixed else parser.parse_args(words)
-            result = run(options)
+            result, entries = run(options), []
             for entry in result if isinstance(result, Iterator) else [] if result is None else [result]:
-                in_json = options.json or not sys.stdout.isatty()
+                in_json = options.json or not (getattr(options, "output_json", None) or sys.stdout.isatty())
                 sys.stdout.write(json.dumps(entry) + "\n" if in_json else table(entry))
                 sys.stdout.flush()
+                entries.append(json.dumps(entry))
+            if getattr(options, "output_json", None):
+                write_lines(options.output_json, entries)
 
         return main
 

@@ -29,7 +29,7 @@ REPORT = "report.json"
     argument("out", "new folder to write"),
     argument("--data", "folder with the checkpoint's dict.txt (default: that of its training)"),
     argument(
-        "--output",
+        "--returns",
         "output of an encoder: hidden, the last hidden states; logits, those of the masked language model; head, the "
         "outputs of the fine-tuned head (default: head for a fine-tuned model, otherwise hidden)",
         choices=OUTPUTS,
@@ -51,7 +51,7 @@ def main(options: Options) -> dict[str, Any]:
     texts = {language: (path, read_lines(path)) for language, path in text_files.items()}
     names = [name for name in ("language_module", "lang") if getattr(options, name)]
     model, task = load_model(options.checkpoint, options.data, **{name: getattr(options, name) for name in names})
-    kind, graphs = export.build_graphs(model.eval(), task, options.output)
+    kind, graphs = export.build_graphs(model.eval(), task, options.returns)
     if texts and len(graphs) > 1:
         raise UserError("--text: an encoder-decoder has no predictions for single texts; leave it out")
     batches: list[Any] = []

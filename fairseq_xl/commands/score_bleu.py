@@ -1,13 +1,16 @@
 """BLEU and chrF of translations that fairseq-generate wrote.
 
-    fairseq-xl score bleu runs/my/en-de/generate-test.txt corpora/my/bitext/test.en-de.de --language de
+    fairseq-xl score bleu runs/my/en-de/generate-test.txt corpora/my/bitext/test.en-de.de --lang de
+    fairseq-xl score bleu --plain txt/system-outputs txt/references
 
 Prints sacreBLEU of detokenized text, with its signature and a tokenizer that depends on the language; chrF; and BLEU of
 Moses-tokenized text, case-insensitive and with case, which means nothing for languages written without spaces. With
---against OTHER it compares the hypotheses with those of another system by sacreBLEU's paired bootstrap.
+--against OTHER it compares the hypotheses with those of another system by sacreBLEU's paired bootstrap. Of folders as
+in WMT's releases, with --plain, it prints BLEU and chrF of each system, unrounded: against each reference and all.
 """
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
@@ -23,6 +26,7 @@ from fairseq_xl.evaluation.bleu import (
     read_pair,
     tokenized_bleu,
     tokenizer_name,
+    wmt_scores,
 )
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.lines import read_lines
@@ -31,44 +35,57 @@ logger = logging.getLogger(__name__)
 
 
 @command(
-    argument("generated", "output of fairseq-generate, or with --plain a file of hypotheses"),
-    argument("reference", "raw reference text, one line per test line"),
+    argument(
+        "generated",
+        "output of fairseq-generate; with --plain a file of hypotheses, or a folder: TEST.XX-YY.hyp.NAME.YY",
+    ),
+    argument("reference", "raw reference text, one line per test line, or a folder: TEST.XX-YY.ref.NAME.YY", nargs="+"),
     flag("--plain", "GENERATED has one hypothesis per line"),
-    argument("--language", "target language, which chooses the tokenizers"),
+    argument("--lang", "target language, which chooses the tokenizers"),
     argument("--tokenize", "sacreBLEU's tokenizer (default: the language's)", choices=BLEU.TOKENIZERS),
     BOOTSTRAP,
     argument("--against", "output of another system for the same lines, in the form of GENERATED"),
-    argument("--save", "write the hypotheses to this file, one per line"),
+    argument("--save-hypotheses", "write the hypotheses to this file, one per line", metavar="FILE"),
 )
 def main(options: Options) -> dict[str, Any]:
-    if not options.language and not options.tokenize:
+    if Path(options.generated).is_dir():
+        alone = (options.lang, options.tokenize, options.against, options.save_hypotheses)
+        if not options.plain or any(alone) or len(options.reference) > 1:
+            raise UserError(
+                f"{options.generated} is a folder: expected --plain, one folder of references, and none of --lang, "
+                "--tokenize, --against and --save-hypotheses"
+            )
+        return wmt_scores(options.generated, options.reference[0])
+    if not options.lang and not options.tokenize:
         raise UserError(
-            "--language or --tokenize is needed: name the target language, such as --language zh, which "
-            "chooses sacreBLEU's tokenizer"
+            "--lang or --tokenize is needed: name the target language, such as --lang zh, which chooses sacreBLEU's "
+            "tokenizer"
         )
     systems = []
     for path in filter(None, (options.generated, options.against)):
-        hypotheses, references = (_plain_pair if options.plain else read_pair)(path, options.reference)
+        hypotheses, references = (_plain_pair if options.plain else read_pair)(path, options.reference[0])
         systems.append(hypotheses)
     hypotheses = systems[0]
     if options.against and options.bootstrap < 1:
         raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
-    if options.save:
-        write_lines(options.save, hypotheses)
-    tokenizer = options.tokenize or tokenizer_name(options.language)
-    if not options.tokenize and primary_code(options.language) not in LANGUAGES:
+    if options.save_hypotheses:
+        write_lines(options.save_hypotheses, hypotheses)
+    tokenizer = options.tokenize or tokenizer_name(options.lang)
+    if not options.tokenize and primary_code(options.lang) not in LANGUAGES:
         logger.warning(
-            "--language %s is not an ISO 639-1 code: sacreBLEU's tokenizer is %s, for words separated "
+            "--lang %s is not an ISO 639-1 code: sacreBLEU's tokenizer is %s, for words separated "
             "by spaces; --tokenize names another",
-            options.language,
+            options.lang,
             tokenizer,
         )
-    result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=options.bootstrap)}
-    result["chrf"] = chrf(hypotheses, references, options.bootstrap)
-    if options.language:
-        result |= tokenized_bleu(hypotheses, references, options.language)
+    further = [read_lines(path) for path in options.reference[1:]]
+    bootstrap = options.bootstrap
+    result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=bootstrap, further=further)}
+    result["chrf"] = chrf(hypotheses, references, bootstrap, further)
+    if options.lang:
+        result |= tokenized_bleu(hypotheses, references, options.lang, further)
     if options.against:
-        result["paired"] = paired(hypotheses, systems[1], references, tokenizer, options.bootstrap)
+        result["paired"] = paired(hypotheses, systems[1], references, tokenizer, bootstrap, further)
     return result | {"lines": len(hypotheses)}
 
 

@@ -79,7 +79,7 @@ def main(options: Options) -> dict[str, Any]:
     expected = WORDS[2:] if options.embeddings else WORDS
     if len(options.words) != len(expected):
         raise UserError(f"expected {' '.join(expected)}, found {' '.join(options.words)}")
-    if options.embeddings and (options.layer is not None or options.pooling or options.lang or options.fp16):
+    if options.embeddings and (options.layer is not None or options.pooling or options.language_module or options.fp16):
         raise UserError("--embeddings: leave out --layer, --pooling, --lang and --fp16, which `fairseq-xl embed` has")
     if not options.embeddings and options.layer is None:
         raise UserError("the following arguments are required: --layer")
@@ -100,7 +100,7 @@ def _folder(parent: str | None) -> Iterator[Path | None]:
     with ending_by_exception(), contextlib.ExitStack() as stack:  # also where Python calls `main`
         try:
             os.makedirs(parent, exist_ok=True)
-            folder = stack.enter_context(temporary_folder(Path(parent), "mine-bitext"))
+            folder = stack.enter_context(temporary_folder(Path(parent), "search-bitext"))
         except OSError as error:
             raise UserError(f"--index {parent}: cannot make or write to this folder: {error.strerror}") from error
         yield folder
@@ -163,7 +163,7 @@ def _embedded(options: Options, sides: list[tuple[str, bitext_mining.Sentences]]
 
     checkpoint, data = options.words[:2]
     languages = {language for language, _ in sides}
-    embed = Embedders(checkpoint, data, languages, options.lang, options.fp16)
+    embed = Embedders(checkpoint, data, languages, options.language_module, options.fp16)
     (choice,) = embed.choices(options.layer, options.pooling or "mean")
     if folder is None:
         return [embed(sentences.texts, language, [choice])[choice] for language, sentences in sides]

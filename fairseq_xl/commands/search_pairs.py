@@ -37,7 +37,7 @@ def main(options: Options) -> dict[str, Any]:
         raise UserError("give --layer and --pooling, or --dev pairs to select them on")
     test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)
     languages = {language for pair in (*test, *dev) for language in pair.split("-")}
-    embed = Embedders(options.checkpoint, options.data, languages, options.lang, options.fp16)
+    embed = Embedders(options.checkpoint, options.data, languages, options.language_module, options.fp16)
     choices = embed.choices(options.layer, options.pooling)
     result = {}
     if dev:

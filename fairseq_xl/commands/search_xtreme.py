@@ -72,7 +72,9 @@ def main(options: Options) -> dict[str, Any]:
         check_replaceable(options.destination / task, origins[task], [f"test-{code}.tsv" for code in codes])
     if not dev and (options.layer is None or options.pooling is None):
         raise UserError("give --layer and --pooling: without BUCC's dev files they cannot be selected")
-    embed = Embedders(options.checkpoint, options.data, {"en"}.union(*languages.values()), options.lang, options.fp16)
+    embed = Embedders(
+        options.checkpoint, options.data, {"en"}.union(*languages.values()), options.language_module, options.fp16
+    )
     choices = embed.choices(options.layer, options.pooling)
     dev_scores: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
     for code, sides in dev.items():

@@ -10,6 +10,7 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
+from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.lines import read_lines
@@ -125,14 +126,20 @@ def bleu(
     lowercase: bool = False,
     tokenize: str = "13a",
     bootstrap: int = 0,
+    further: Sequence[Sequence[str]] = (),
 ) -> dict[str, Any]:
-    """Corpus BLEU of n hypotheses: {"score", "signature"} and, with resamples, "interval": half the width at 95 %."""
-    return _score(bleu_metric(tokenize, lowercase), hypotheses, references, bootstrap)
+    """Corpus BLEU of n hypotheses: {"score", "signature"} and, with resamples, "interval": half the width at 95 %.
+
+    `further` are other references of the same n lines.
+    """
+    return _score(bleu_metric(tokenize, lowercase), hypotheses, [references, *further], bootstrap)
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str], bootstrap: int = 0) -> dict[str, Any]:
-    """chrF2 (Popović 2015) of n hypotheses against n references: returns the same as `bleu`."""
-    return _score(_CHRF(), hypotheses, references, bootstrap)
+def chrf(
+    hypotheses: Sequence[str], references: Sequence[str], bootstrap: int = 0, further: Sequence[Sequence[str]] = ()
+) -> dict[str, Any]:
+    """chrF2 (Popović 2015) of n hypotheses against n references: takes and returns the same as `bleu`."""
+    return _score(_CHRF(), hypotheses, [references, *further], bootstrap)
 
 
 class _CHRF(CHRF):
@@ -144,12 +151,15 @@ class _CHRF(CHRF):
         return score
 
 
-def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str], bootstrap: int = 0) -> dict[str, Any]:
-    if len(hypotheses) != len(references):
-        raise UserError(f"{len(hypotheses)} hypotheses but {len(references)} references")
-    score = metric.corpus_score(hypotheses, [references], n_bootstrap=bootstrap or 1)
-    result = {"score": round(float(score.score), 2), "signature": str(metric.get_signature())}
-    return result | ({"interval": round(float(score._ci), 2)} if bootstrap else {})
+def _score(
+    metric: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]], bootstrap: int = 0
+) -> dict[str, Any]:
+    for lines in references:
+        if len(hypotheses) != len(lines):
+            raise UserError(f"{len(hypotheses)} hypotheses but {len(lines)} references")
+    score = metric.corpus_score(hypotheses, references, n_bootstrap=bootstrap or 1)
+    interval = {"interval": round(float(score._ci), 2)} if bootstrap else {}
+    return {"score": round(float(score.score), 2)} | interval | {"signature": str(metric.get_signature())}
 
 
 def paired(
@@ -158,13 +168,14 @@ def paired(
     references: Sequence[str],
     tokenize: str = "13a",
     resamples: int = 1000,
+    further: Sequence[Sequence[str]] = (),
 ) -> dict[str, Any]:
     """sacreBLEU's paired bootstrap over test lines (Koehn 2004) of n hypotheses against those of a `baseline`.
 
     Returns: {"against": the baseline's BLEU, "difference", "p": two-sided, "signature"}.
     """
     systems = [("against", baseline), ("generated", hypotheses)]
-    signatures, scores = PairedTest(systems, {"BLEU": bleu_metric(tokenize)}, [references], "bs", resamples)()
+    signatures, scores = PairedTest(systems, {"BLEU": bleu_metric(tokenize)}, [references, *further], "bs", resamples)()
     results: Any = scores["BLEU"]
     against, generated = results
     difference = generated.score - against.score
@@ -176,7 +187,9 @@ def paired(
     }
 
 
-def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
+def tokenized_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], language: str, further: Sequence[Sequence[str]] = ()
+) -> dict[str, Any]:
     """BLEU of Moses-tokenized text without smoothing, as multi-bleu.perl computes it; `UserError` without sacremoses.
 
     Returns: {"tokenized": case-insensitive (Luo et al. 2020), "tokenized_cased": with case (Lample & Conneau 2019)},
@@ -187,11 +200,52 @@ def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str], languag
     except ImportError:
         raise UserError("tokenized BLEU needs the package sacremoses: pip install sacremoses") from None
     moses = MosesTokenizer(lang=language)
-    hypotheses, references = (
-        [moses.tokenize(line, return_str=True, escape=False) for line in side] for side in (hypotheses, references)
+    hypotheses, *tokenized = (
+        [moses.tokenize(line, return_str=True, escape=False) for line in lines]
+        for lines in (hypotheses, references, *further)
     )
     tokenizer = {"tokenizer": f"sacremoses {version('sacremoses')} {language}"}
     return {
-        name: _score(bleu_metric("none", lowercase, "none"), hypotheses, references) | tokenizer
+        name: _score(bleu_metric("none", lowercase, "none"), hypotheses, tokenized) | tokenizer
         for name, lowercase in (("tokenized", True), ("tokenized_cased", False))
     }
+
+
+def wmt_scores(outputs: str | Path, references: str | Path) -> dict[str, dict[str, dict[str, float]]]:
+    """BLEU and chrF, unrounded, of the systems of a folder, as in WMT's releases, by language pair and system.
+
+    Args:
+        outputs: a folder of SET.XX-YY.hyp.SYSTEM.YY, a translation on each line.
+        references: a folder of SET.XX-YY.ref.NAME.YY.
+
+    Returns: {pair: {system: {"bleu-NAME", "chrf-NAME": against each reference, "bleu-all", "chrf-all": against all}}}.
+    Raises `UserError` for another number of lines, for a set without reference, and if `outputs` has no such file.
+    """
+    files = {"hyp": outputs, "ref": references}
+    named = {
+        kind: [(match, path) for path in sorted(Path(folder).iterdir()) if (match := _wmt_name(kind, path.name))]
+        for kind, folder in files.items()
+    }
+    if not named["hyp"]:
+        raise UserError(f"{outputs}: no file SET.XX-YY.hyp.SYSTEM.YY, such as newstest2021.en-de.hyp.UEdin.de")
+    expected: dict[str, dict[str, list[str]]] = {}
+    for match, path in named["ref"]:
+        expected.setdefault(match["test"], {})[match["name"]] = read_lines(path)
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for match, path in tqdm(named["hyp"], "systems", disable=None):
+        if match["test"] not in expected:
+            raise UserError(f"{references}: no reference {match['test']}.ref.NAME.{match['language']} of {path.name}")
+        hypotheses, sides = read_lines(path), expected[match["test"]]
+        if wrong := next((name for name, lines in sides.items() if len(lines) != len(hypotheses)), None):
+            raise UserError(f"{path}: {len(hypotheses)} lines but {len(sides[wrong])} of reference {wrong}")
+        metrics = {"bleu": bleu_metric(tokenizer_name(match["language"])), "chrf": _CHRF()}
+        scores.setdefault(match["pair"], {})[match["name"]] = {
+            f"{metric}-{name}": float(metrics[metric].corpus_score(hypotheses, lines).score)
+            for name, lines in [*((name, [lines]) for name, lines in sides.items()), ("all", [*sides.values()])]
+            for metric in metrics
+        }
+    return scores
+
+
+def _wmt_name(kind: str, name: str) -> re.Match[str] | None:
+    return re.fullmatch(rf"(?P<test>\w+\.(?P<pair>\w+-(?P<language>\w+)))\.{kind}\.(?P<name>.+)\.(?P=language)", name)

@@ -162,10 +162,12 @@ class Embedders:
         if self.default.has_language_modules:
             supported = self.default.task.dictionary.languages
             for language in sorted(set(languages) - replacements.keys() - set(supported)):
-                remedy = f"--lang {language}=DATA:MODULE gives the model a language module of {language}"
+                remedy = f"--language-module {language}=DATA:MODULE gives the model a language module of {language}"
                 raise UserError(f"{data} is of {', '.join(supported)}: {remedy}")
         elif replacements:
-            raise UserError(f"--lang: {checkpoint} is not an xl_monotrans_* model; only those have language modules")
+            raise UserError(
+                f"--language-module: {checkpoint} is not an xl_monotrans_* model; only those have language modules"
+            )
         for language in sorted(set(languages) - replacements.keys()):  # before sentences of other languages are encoded
             self.default.task.dictionary.language_id(language)
         self.by_language = {
@@ -193,12 +195,12 @@ def _language_modules(arguments: Iterable[str], languages: Collection[str]) -> d
         data, _, module = rest.partition(":")
         if not language or not data or not module:
             raise UserError(
-                f"--lang {argument}: expected XX=DATA:MODULE, the folder of its dict.txt and its language module"
+                f"--language-module {argument}: expected XX=DATA:MODULE, the folder of its dict.txt and its file"
             )
         if language not in languages:
-            raise UserError(f"--lang {argument}: there are no sentences of {language}")
+            raise UserError(f"--language-module {argument}: there are no sentences of {language}")
         if language in modules:
-            raise UserError(f"--lang {argument}: {language} has a language module already")
+            raise UserError(f"--language-module {argument}: {language} has a language module already")
         modules[language] = data, module
     return modules
 

@@ -9,7 +9,8 @@ WIDEST = 12  # columns of a table
 def table(result: dict[str, Any], title: str = "") -> str:
     """A result as lines: dictionaries of similar dictionaries, and lists of dictionaries, are tables.
 
-    Languages are rows, metrics columns, and an interval stands beside its metric. Other values have a line each.
+    Languages are rows, metrics columns, and an interval stands beside its metric; metrics that have a score and more,
+    such as BLEU with its signature, are rows. Other values have a line each.
     """
     heading = f"{title}\n" if title else ""
     rows = [_flat(row) for row in result.values() if isinstance(row, dict)]
@@ -22,7 +23,13 @@ def table(result: dict[str, Any], title: str = "") -> str:
             value = dict(enumerate(value, start=1))
         is_nested = isinstance(value, dict) and any(isinstance(entry, dict) for entry in value.values())
         (nested if is_nested else values)[name] = value
-    blocks = [heading + _aligned(_flat(values).items())] if values else []
+    metrics = {name: value for name, value in values.items() if isinstance(value, dict) and "score" in value}
+    columns = [*dict.fromkeys(column for row in metrics.values() for column in row)]
+    lines = [("", *columns), *((name, *(_text(row.get(key, "")) for key in columns)) for name, row in metrics.items())]
+    values = {name: value for name, value in values.items() if name not in metrics}
+    blocks = [_aligned(lines)] if metrics else []
+    blocks += [_aligned(_flat(values).items())] if values else []
+    blocks[:1] = [heading + block for block in blocks[:1]]
     return "\n".join([*blocks, *(table(value, f"{title} {name}".strip()) for name, value in nested.items())])
 
 

@@ -32,7 +32,7 @@ def build_graphs(model: Any, task: Any, output: str | None = None) -> tuple[str,
     """
     if isinstance(model, XLEncoderDecoderModel):
         if output is not None:
-            raise UserError(f"--output {output}: an encoder-decoder has no choice of outputs")
+            raise UserError(f"--returns {output}: an encoder-decoder has no choice of outputs")
         return "encoder-decoder", {"encoder": SourceGraph(model), "decoder": StepGraph(model)}
     if not isinstance(model, XLEncoderModel):
         raise UserError(f"{type(model).__name__} cannot be exported: expected an encoder or an encoder-decoder")
@@ -48,9 +48,11 @@ def build_graphs(model: Any, task: Any, output: str | None = None) -> tuple[str,
             "model": EncoderGraph(model, lambda model, batch: model.output(model.encode(**batch)), outputs)
         }
     if not labelled:
-        raise UserError("--output head: the checkpoint has no fine-tuned head; expected hidden or logits")
+        raise UserError("--returns head: the checkpoint has no fine-tuned head; expected hidden or logits")
     if len(labelled) > 1:
-        raise UserError(f"several heads, {', '.join(labelled)}, cannot be exported: expected --output hidden or logits")
+        raise UserError(
+            f"several heads, {', '.join(labelled)}, cannot be exported: expected --returns hidden or logits"
+        )
     (objective,) = labelled.values()
     return type(objective).name, {"model": _head_graph(model, objective)}
 
@@ -60,8 +62,8 @@ def _head_graph(model: Any, objective: Any) -> Graph:
     name, count = objective.graph_output, objective.num_outputs()
     if name is None:
         raise UserError(
-            f"a head of {type(objective).name} cannot be exported: it has no `graph_output`; expected --output hidden "
-            "or --output logits for the encoder alone"
+            f"a head of {type(objective).name} cannot be exported: it has no `graph_output`; expected --returns hidden "
+            "or --returns logits for the encoder alone"
         )
     if objective.reads_every_token:
         head = model.heads[objective.name]

@@ -23,5 +23,5 @@ for language in ${languages//,/ }; do
         --eval-langs "$language" --results-path "$output_dir/outputs/$language" --path "$checkpoint" \
         --task-files "$text" --denoise "$objective" --corrupted-to "$output_dir/text" "$@"
 done
-replacing "$output_dir/scores.json" python -m fairseq_xl score generation "$output_dir/outputs" --langs "$languages" \
-    --references "$output_dir/text" --copy --split "$split"
+python -m fairseq_xl score generation "$output_dir/outputs" --langs "$languages" --references "$output_dir/text" \
+    --copy --split "$split" --output "$output_dir/scores.json"

@@ -26,6 +26,5 @@ python -m fairseq_xl model average --last 10 "$save_dir" --output "$save_dir/ave
 fairseq-generate "$save_dir/data-bin" --user-dir "$package" --config "$recipes/xlm/config/generate.yaml" \
     --source-lang "$source" --target-lang "$target" --path "$save_dir/average.pt" --remove-bpe "@@ " \
     --results-path "$save_dir"
-replacing "$save_dir/bleu.json" python -m fairseq_xl score bleu "$save_dir/generate-test.txt" \
-    "$tok/test_2016_flickr.lc.norm.tok.$target" --tokenize none
-cat "$save_dir/bleu.json"
+python -m fairseq_xl score bleu "$save_dir/generate-test.txt" "$tok/test_2016_flickr.lc.norm.tok.$target" \
+    --tokenize none --output "$save_dir/bleu.json"

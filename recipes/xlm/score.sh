@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # score.sh DATA CHECKPOINT OUTPUT_DIR SOURCE_LANG TARGET_LANG REFERENCE [--flag value ...]: translates the test set with
-# fairseq-generate and prints one JSON line with sacreBLEU, its signature and interval, and tokenized BLEU. The line is
-# also written to OUTPUT_DIR/bleu.json, the translations to hypotheses.TARGET_LANG; with --gen-subset valid the names
-# are bleu-valid.json and hypotheses-valid.TARGET_LANG. If it fails, scores that are there already stay.
+# fairseq-generate and prints sacreBLEU, its signature and interval, chrF and tokenized BLEU. OUTPUT_DIR/bleu.json gets
+# them too, hypotheses.TARGET_LANG the translations; with --gen-subset valid the names are bleu-valid.json and
+# hypotheses-valid.TARGET_LANG. If it fails, scores that are there already stay.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments data checkpoint output_dir source_lang target_lang reference -- "$@"
@@ -19,6 +19,5 @@ split=${generated#generate-} split=${split%.txt}
 name=
 [ "$split" = test ] || name=-$split
 mv "$part/$generated" "$output_dir"
-replacing "$output_dir/bleu$name.json" python -m fairseq_xl score bleu "$output_dir/$generated" "$reference" \
-    --language "$target_lang" --save "$output_dir/hypotheses$name.$target_lang"
-cat "$output_dir/bleu$name.json"
+python -m fairseq_xl score bleu "$output_dir/$generated" "$reference" --lang "$target_lang" \
+    --output "$output_dir/bleu$name.json" --save-hypotheses "$output_dir/hypotheses$name.$target_lang"

@@ -27,6 +27,6 @@ fairseq-train "$save_dir/data-bin" --user-dir "$package" --config "$recipes/xlm/
     --source-lang "$source" --target-lang "$target" "$@" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 fairseq-generate "$save_dir/data-bin" --user-dir "$package" --config "$recipes/xlm/config/generate.yaml" \
     --source-lang "$source" --target-lang "$target" --path "$save_dir/checkpoint_best.pt" --results-path "$save_dir"
-replacing "$save_dir/bleu.json" python -m fairseq_xl score bleu "$save_dir/generate-test.txt" \
-    "$corpus/bitext/test.$pair.$target" --language "$target" --save "$save_dir/hypotheses.$target"
-cat "$save_dir/bleu.json"
+python -m fairseq_xl score bleu "$save_dir/generate-test.txt" \
+    "$corpus/bitext/test.$pair.$target" --lang "$target" --output "$save_dir/bleu.json" \
+    --save-hypotheses "$save_dir/hypotheses.$target"

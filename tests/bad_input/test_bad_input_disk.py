@@ -73,7 +73,7 @@ def test_hypotheses(place, tmp_path):
     assert status == 1
     one_line(shown, f"fairseq_xl: error: {LIMIT}", "cut short")
     (tmp_path / "reference").write_text("\n" * 13)
-    line = [str(tmp_path / "generate-test.txt"), str(tmp_path / "reference"), "--language", "de"]
+    line = [str(tmp_path / "generate-test.txt"), str(tmp_path / "reference"), "--lang", "de"]
     fails(lambda: score_bleu.main(line), "generate-test.txt")  # what is there is not scored
 
 
@@ -94,7 +94,7 @@ def test_saved_hypotheses_and_curves(tmp_path):
     (tmp_path / "log").write_text('{"epoch": 1, "loss": "2", "num_updates": "5"}\n')
     lines = str(tmp_path / "lines")
     for call in (
-        lambda: score_bleu.main([lines, lines, "--plain", "--language", "en", "--save", str(tmp_path / "out")]),
+        lambda: score_bleu.main([lines, lines, "--plain", "--lang", "en", "--save-hypotheses", str(tmp_path / "out")]),
         lambda: plot_curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / "out")]),
     ):
         status, shown = with_small_files(call, 100)

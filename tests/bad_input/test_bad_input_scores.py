@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_xl.io.result_tables import table
 from tests.warm_python import warm_environment
 
 SCRIPT = Path(__file__).resolve().parents[2] / "recipes/xlm/score.sh"
@@ -40,7 +41,7 @@ def test_only_new_translations_are_scored(place, tmp_path, warm):
     assert failed.returncode and f"{len(lines)} hypotheses but 1 references" in failed.stderr
     assert (tmp_path / "bleu-valid.json").read_text() == "old"
     done = run(place.translation, reference, "--gen-subset", "valid")
-    assert done.returncode == 0 and done.stdout == (tmp_path / "bleu-valid.json").read_text()
-    assert json.loads(done.stdout)["lines"] == len(lines)
+    scores = json.loads((tmp_path / "bleu-valid.json").read_text())
+    assert done.returncode == 0 and done.stdout == table(scores) and scores["lines"] == len(lines)
     assert len((tmp_path / "hypotheses-valid.de").read_text(encoding="utf-8").splitlines()) == len(lines)
     assert (tmp_path / "bleu.json").read_text() == (tmp_path / "hypotheses.de").read_text() == "old"

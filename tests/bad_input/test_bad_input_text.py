@@ -117,12 +117,12 @@ def test_references(tmp_path, mistake):
     line = [
         str(tmp_path / "hypotheses"),
         str(tmp_path / "reference"),
-        *cli(plain=True, language="de", save=str(tmp_path / "saved")),
+        *cli(plain=True, lang="de", save_hypotheses=str(tmp_path / "saved")),
     ]
     fails(lambda: score_bleu.main(line), tmp_path / "reference", sentence)
     assert not (tmp_path / "saved").exists()
     for absent in (tmp_path / "absent", tmp_path):
-        fails(lambda: score_bleu.main([line[0], str(absent), "--plain", "--language", "de"]), absent)
+        fails(lambda: score_bleu.main([line[0], str(absent), "--plain", "--lang", "de"]), absent)
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + GOOD, GOOD.replace(b"\n", b"\r\n"), GOOD[:-1]])
@@ -148,7 +148,7 @@ def test_a_line_separator_ends_no_line(tmp_path):
 def test_output_of_generate_that_is_not_whole(tmp_path, content, sentence):
     (tmp_path / "generated").write_bytes(content)
     (tmp_path / "reference").write_bytes(GOOD)
-    line = [str(tmp_path / "generated"), str(tmp_path / "reference"), "--language", "de"]
+    line = [str(tmp_path / "generated"), str(tmp_path / "reference"), "--lang", "de"]
     fails(lambda: score_bleu.main(line), "generated", sentence)
 
 
@@ -272,6 +272,6 @@ def test_bytes_that_python_let_pass(place, tmp_path):
 def test_the_right_ones_are_taken(tmp_path):
     (tmp_path / "lines").write_bytes(GOOD)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        line = [str(tmp_path / "lines"), str(tmp_path / "lines"), "--plain", "--bootstrap", "0", "--language", "de"]
-        score_bleu.main([*line, "--save", str(tmp_path / "saved")])
+        line = [str(tmp_path / "lines"), str(tmp_path / "lines"), "--plain", "--bootstrap", "0", "--lang", "de"]
+        score_bleu.main([*line, "--save-hypotheses", str(tmp_path / "saved")])
     assert '"lines": 3' in printed.getvalue() and (tmp_path / "saved").read_bytes() == GOOD

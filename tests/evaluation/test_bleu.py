@@ -22,6 +22,7 @@ from fairseq_xl.evaluation.bleu import (
     tokenized_bleu,
     tokenizer_name,
 )
+from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.lines import read_lines
 
 REFERENCES = ["The cat sat on the mat.", "There's a dog, isn't there?", "It is raining today in the old town."]
@@ -162,8 +163,8 @@ def test_another_number_of_lines_is_refused():
 
 
 def test_the_command(files, tmp_path, capsys):
-    options = ["--bootstrap", "0", "--language", "en"]
-    main([str(files[0]), str(files[1]), *options, "--save", str(tmp_path / "saved")])
+    options = ["--bootstrap", "0", "--lang", "en"]
+    main([str(files[0]), str(files[1]), *options, "--save-hypotheses", str(tmp_path / "saved")])
     result = json.loads(capsys.readouterr().out)
     assert result["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
     assert result["chrf"] == chrf(HYPOTHESES, REFERENCES)
@@ -175,9 +176,60 @@ def test_the_command(files, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == result
 
 
+def test_several_references_are_sacrebleus(files, tmp_path, capsys):
+    second, plain = tmp_path / "second.de", tmp_path / "hypotheses"
+    second.write_text("The cat sat on a mat.\nThere is a hound.\nToday it rains in town.\n")
+    plain.write_text("\n".join(HYPOTHESES) + "\n")
+    command = [sys.executable, "-m", "sacrebleu", str(files[1]), str(second), "-i", str(plain), "-w", "2", "-m"]
+    done = subprocess.run([*command, "bleu", "chrf"], check=True, capture_output=True, text=True)
+    expected = [(entry["score"], entry["signature"]) for entry in json.loads(done.stdout)]
+    scores, against = tmp_path / "scores.json", ["--against", str(plain)]
+    main([str(plain), str(files[1]), str(second), "--plain", *against, "--lang", "en", "--output", str(scores)])
+    result = json.loads(scores.read_text(encoding="utf-8"))
+    for metric, (score, signature) in zip(("sacrebleu", "chrf"), expected):
+        assert result[metric]["score"] == score and "nrefs:2|bs:1000" in result[metric]["signature"]
+        assert signature.replace("nrefs:2|", "") in result[metric]["signature"].replace(
+            "nrefs:2|bs:1000|seed:12345|", ""
+        )
+    assert result["paired"]["against"] == result["sacrebleu"]["score"] > bleu(HYPOTHESES, REFERENCES)["score"]
+    assert result["tokenized"]["score"] > tokenized_bleu(HYPOTHESES, REFERENCES, "en")["tokenized"]["score"]
+    shown = capsys.readouterr().out.splitlines()  # a table
+    assert shown[0].split()[:2] == ["score", "interval"] and shown[1].split()[:2] == ["sacrebleu", str(expected[0][0])]
+
+
+def test_the_systems_of_a_folder(tmp_path, capsys):
+    outputs, references = tmp_path / "outputs", tmp_path / "references"
+    write_lines(outputs / "news.en-de.hyp.Our-1.5.de", HYPOTHESES)
+    write_lines(outputs / "news.de-en.hyp.Our-1.5.en", REFERENCES)
+    sides = {"A": REFERENCES, "B": [line.lower() for line in REFERENCES]}
+    for name, lines in sides.items():
+        write_lines(references / f"news.en-de.ref.{name}.de", lines)
+        write_lines(references / f"news.de-en.ref.{name}.en", lines)
+    main(["--plain", str(outputs), str(references)])
+    result = json.loads(capsys.readouterr().out)
+    for name, lines in [*((name, [lines]) for name, lines in sides.items()), ("all", [*sides.values()])]:
+        scores = result["en-de"]["Our-1.5"]
+        assert scores[f"bleu-{name}"] == sacrebleu.corpus_bleu(HYPOTHESES, lines, force=True).score
+        assert scores[f"chrf-{name}"] == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, lines).score)
+    assert result["de-en"]["Our-1.5"]["bleu-all"] == pytest.approx(100)
+    for more in (["--lang", "de"], [str(references)]):
+        with pytest.raises(UserError, match="is a folder: expected --plain, one folder of references, and none of"):
+            main(["--plain", str(outputs), str(references), *more])
+    with pytest.raises(UserError, match="outputs is a folder: expected --plain"):
+        main([str(outputs), str(references)])
+    (references / "news.en-de.ref.B.de").write_text("x\n")
+    with pytest.raises(UserError, match="hyp.Our-1.5.de: 3 lines but 1 of reference B"):
+        main(["--plain", str(outputs), str(references)])
+    write_lines(outputs / "flores.en-de.hyp.Our.de", HYPOTHESES)
+    with pytest.raises(UserError, match="no reference flores.en-de.ref.NAME.de of flores.en-de.hyp.Our.de"):
+        main(["--plain", str(outputs), str(references)])
+    with pytest.raises(UserError, match="no file SET.XX-YY.hyp.SYSTEM.YY"):
+        main(["--plain", str(references), str(references)])
+
+
 def test_a_score_needs_the_language_or_a_tokenizer(files, capsys):
     line = [str(files[0]), str(files[1]), "--bootstrap", "0"]
-    with pytest.raises(UserError, match="--language or --tokenize is needed: name the target language"):
+    with pytest.raises(UserError, match="--lang or --tokenize is needed: name the target language"):
         main(line)
     main([*line, "--tokenize", "char"])
     result = json.loads(capsys.readouterr().out)
@@ -192,7 +244,7 @@ def test_two_systems_are_compared_by_sacrebleus_paired_bootstrap(tmp_path, capsy
     paths = {name: str(tmp_path / name) for name in lines}
     for name in paths:
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines[name]))
-    main([paths["own"], paths["references"], "--plain", "--against", paths["other"], "--language", "en"])
+    main([paths["own"], paths["references"], "--plain", "--against", paths["other"], "--lang", "en"])
     found = json.loads(capsys.readouterr().out)["paired"]
     command = [sys.executable, "-m", "sacrebleu", paths["references"], "-i", paths["other"], paths["own"], "-f", "json"]
     command += ["-w", "2", "--paired-bs"]
@@ -219,12 +271,12 @@ def test_a_system_does_not_differ_from_itself():
 def test_systems_that_cannot_be_compared(files, tmp_path, lines, more, sentence):
     (tmp_path / "other").write_text("".join(f"D-{number}\t-1\ta\n" for number in range(lines)))
     with pytest.raises(UserError, match=sentence):
-        main([*map(str, files), "--language", "en", "--against", str(tmp_path / "other"), *more])
+        main([*map(str, files), "--lang", "en", "--against", str(tmp_path / "other"), *more])
 
 
 def test_resamples_that_cannot_be(files):
     with pytest.raises(UserError, match="--bootstrap -1: 0 or more is needed"):
-        main([*map(str, files), "--language", "en", "--bootstrap", "-1"])
+        main([*map(str, files), "--lang", "en", "--bootstrap", "-1"])
 
 
 def test_a_tokenizer_whose_model_cannot_be_downloaded(files, monkeypatch):
@@ -233,7 +285,7 @@ def test_a_tokenizer_whose_model_cannot_be_downloaded(files, monkeypatch):
 
     monkeypatch.setattr(evaluation_bleu, "BLEU", download)
     with pytest.raises(UserError, match="tokenizer flores200 needs a file that cannot be downloaded: .*no network"):
-        main([*map(str, files), "--language", "en", "--tokenize", "flores200", "--bootstrap", "0"])
+        main([*map(str, files), "--lang", "en", "--tokenize", "flores200", "--bootstrap", "0"])
 
 
 def test_the_language_chooses_sacrebleus_tokenizer():
@@ -244,18 +296,18 @@ def test_the_language_chooses_sacrebleus_tokenizer():
 @pytest.mark.parametrize(
     "given, warned",
     [
-        (["--language", "xx"], True),
-        (["--language", "hsb"], True),
-        (["--language", "zh_CN"], False),
-        (["--language", "th"], False),
-        (["--language", "xx", "--tokenize", "13a"], False),
+        (["--lang", "xx"], True),
+        (["--lang", "hsb"], True),
+        (["--lang", "zh_CN"], False),
+        (["--lang", "th"], False),
+        (["--lang", "xx", "--tokenize", "13a"], False),
     ],
 )
 def test_the_tokenizer_of_an_unknown_language_is_reported(files, caplog, given, warned):
     main([*map(str, files), "--bootstrap", "0", *given])
     assert len(caplog.messages) == warned
     for message in caplog.messages:
-        assert all(word in message for word in (f"--language {given[1]} ", "ISO 639-1", "13a", "--tokenize"))
+        assert all(word in message for word in (f"--lang {given[1]} ", "ISO 639-1", "13a", "--tokenize"))
 
 
 def test_languages_with_a_tokenizer_are_known():
@@ -284,7 +336,7 @@ def test_text_without_blanks_is_scored_by_sacrebleus_tokenizer(tmp_path, capsys,
     line = [str(tmp_path / "hypotheses"), str(tmp_path / "references"), "--plain", "--bootstrap", "0"]
     expected = sacrebleu.corpus_bleu(CHINESE[0], [CHINESE[1]], tokenize=tokenizer, force=True).score
     assert expected > 20 or tokenizer == "13a"
-    for more in (["--language", language], ["--language", "en", "--tokenize", tokenizer]):
+    for more in (["--lang", language], ["--lang", "en", "--tokenize", tokenizer]):
         main([*line, *more])
         found = json.loads(capsys.readouterr().out)["sacrebleu"]
         assert found["score"] == round(expected, 2) and f"tok:{tokenizer}|" in found["signature"]
@@ -312,7 +364,7 @@ def test_lines_end_at_newlines_only(tmp_path):
 def test_references_may_be_compressed(files, capsys):
     files[1].with_name(f"{files[1].name}.gz").write_bytes(gzip.compress(files[1].read_bytes()))
     files[1].unlink()
-    main([str(files[0]), str(files[1]), "--bootstrap", "0", "--language", "en"])
+    main([str(files[0]), str(files[1]), "--bootstrap", "0", "--lang", "en"])
     assert json.loads(capsys.readouterr().out)["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
 
 

@@ -185,8 +185,8 @@ def test_mistakes(data_bin, checkpoints, pairs, tmp_path, monkeypatch):
         ([tmp_path, "--test", good, *chosen], "trained with another dictionary"),
         ([data_bin, "--test", f"en-xx={tmp_path / 'other'}", *chosen], "language 'xx' has no symbol in the dictionary"),
         (
-            [data_bin, "--test", good, *chosen, "--lang", f"de={data_bin}:no.pt"],
-            "--lang: .*checkpoint_last.pt is not an xl_monotrans_[*] model; only those have language modules",
+            [data_bin, "--test", good, *chosen, "--language-module", f"de={data_bin}:no.pt"],
+            "--language-module: .*checkpoint_last.pt is not an xl_monotrans_[*] model; only those have",
         ),
     ):
         with pytest.raises(UserError, match=sentence):

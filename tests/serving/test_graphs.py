@@ -148,16 +148,16 @@ def test_sizes_have_names(translator):
 
 def test_outputs_that_are_not_there(task, translator):
     encoder = xlm(task.dictionary)
-    with pytest.raises(UserError, match="--output head: the checkpoint has no fine-tuned head"):
+    with pytest.raises(UserError, match="--returns head: the checkpoint has no fine-tuned head"):
         build_graphs(encoder, task, "head")
-    with pytest.raises(UserError, match="--output logits: an encoder-decoder has no choice of outputs"):
+    with pytest.raises(UserError, match="--returns logits: an encoder-decoder has no choice of outputs"):
         build_graphs(translator[0], task, "logits")
     unnamed = type("Unnamed", (Ranking,), {"name": "similarity", "graph_output": None})
     other = SimpleNamespace(dictionary=task.dictionary, labelled={"sts": unnamed(unnamed.Config(), None, None, "sts")})
     with pytest.raises(UserError, match="a head of similarity cannot be exported: it has no `graph_output`"):
         build_graphs(encoder, other)
     several = SimpleNamespace(dictionary=task.dictionary, labelled={"nc": None, "ner": None})
-    with pytest.raises(UserError, match="several heads, nc, ner, cannot be exported: expected --output hidden"):
+    with pytest.raises(UserError, match="several heads, nc, ner, cannot be exported: expected --returns hidden"):
         build_graphs(encoder, several)
     assert build_graphs(encoder, several, "logits")[0] == "masked-lm"
     with pytest.raises(UserError, match="Identity cannot be exported: expected an encoder or an encoder-decoder"):

@@ -244,25 +244,27 @@ def test_retrieval_with_a_language_module_for_a_language(text, steps, module_fil
     capsys.readouterr()
     command = [steps["tuned"], text["en"], "--test", f"en-de={tmp_path / 'pairs'}", "--layer", 1, "--pooling", "mean"]
     command, german = [*map(str, command)], f"de={text['de']}:{module_files['de']}"
-    search_pairs.main([*command, "--lang", german])
+    search_pairs.main([*command, "--language-module", german])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
     embedder = Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de")
     weights = {f"encoder.{name}": value for name, value in embedder.encoder.state_dict().items()}
     expected = {name: value for name, value in composed(steps, "de").items() if name.startswith("encoder.")}
     assert equal_parameters(weights, expected)
     added = [str(steps["de"]), str(text["de"]), *command[2:]]  # a checkpoint of step 2, with another language's module
-    search_pairs.main([*added, "--lang", f"en={text['en']}:{module_files['en']}"])
+    search_pairs.main([*added, "--language-module", f"en={text['en']}:{module_files['en']}"])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
-    with pytest.raises(UserError, match="is of en: --lang de=DATA:MODULE gives the model a language module of de"):
+    with pytest.raises(
+        UserError, match="is of en: --language-module de=DATA:MODULE gives the model a language module of de"
+    ):
         search_pairs.main(command)
     for wrong, message in (
-        (["de"], "--lang de: expected XX=DATA:MODULE"),
-        (["de=data"], "--lang de=data: expected XX=DATA:MODULE"),
+        (["de"], "--language-module de: expected XX=DATA:MODULE"),
+        (["de=data"], "--language-module de=data: expected XX=DATA:MODULE"),
         (["fr" + german[2:]], "there are no sentences of fr"),
         ([german, german], "de has a language module already"),
     ):
         with pytest.raises(UserError, match=message):
-            search_pairs.main([*command, *(word for lang in wrong for word in ("--lang", lang))])
+            search_pairs.main([*command, *(word for lang in wrong for word in ("--language-module", lang))])
 
 
 def test_unlabeled_text_with_a_language_module(text, task_files, steps, module_files, tmp_path, capsys):
@@ -321,7 +323,7 @@ def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, modu
     (tmp_path / "bucc2018/de-en.dev.gold").write_text("0\t0\n1\t1\n", encoding="utf-8")
     german, choice = f"de={text['de']}:{module_files['de']}", (1, "mean")
     sides = [f"{code}={tmp_path}/tatoeba/de-en.{code}" for code in ("de", "en")]
-    command = [*map(str, (steps["tuned"], text["en"])), *sides, "--layer", "1", "--lang", german]
+    command = [*map(str, (steps["tuned"], text["en"])), *sides, "--layer", "1", "--language-module", german]
     search_bitext.main([*command, "--output", str(tmp_path / "mined")])
     embedders = {
         "de": Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de"),
@@ -331,10 +333,10 @@ def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, modu
     expected = [f"{pair.margin:.4f}\t{pair.source}\t{pair.target}" for pair in mine(vectors["de"], vectors["en"])]
     assert (tmp_path / "mined").read_text().splitlines() == expected
     released = [*map(str, (steps["tuned"], text["en"], tmp_path, tmp_path / "out")), "--langs", "de", "--layer", "1"]
-    search_xtreme.main([*released, "--pooling", "mean", "--lang", german])
+    search_xtreme.main([*released, "--pooling", "mean", "--language-module", german])
     numbers = nearest(vectors["en"], vectors["de"], 1)[1][:, 0].tolist()
     assert (tmp_path / "out/tatoeba/test-de.tsv").read_text().split() == [str(number) for number in numbers]
-    with pytest.raises(UserError, match="--lang de=DATA:MODULE gives the model a language module of de"):
+    with pytest.raises(UserError, match="--language-module de=DATA:MODULE gives the model a language module of de"):
         search_bitext.main(command[:-2])
 
 

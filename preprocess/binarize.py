@@ -23,6 +23,7 @@ from typing import BinaryIO
 
 from fairseq_xl.data.store import back_translated
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.signals import ENDING
 from preprocess.config import Folder, Split
@@ -150,10 +151,15 @@ def prefix(folder: Folder, split: str, language: str) -> str:
     return f"{split}.{folder.name}.{language}" if "-" in folder.name else split
 
 
-def outputs(folder: Folder, destination: Path) -> list[Path]:
-    """Lists the files that fairseq-preprocess writes for a folder, without its log."""
+def dictionaries(folder: Folder, destination: Path) -> list[Path]:
+    """Lists the dictionaries of a folder."""
     names = [f"dict.{language}.txt" for language in folder.name.split("-")] if "-" in folder.name else ["dict.txt"]
-    names += [
+    return [destination / name for name in names]
+
+
+def outputs(folder: Folder, destination: Path) -> list[Path]:
+    """Lists the files that fairseq-preprocess writes for a folder, without dictionaries and its log."""
+    names = [
         f"{prefix(folder, split.name, side.language)}.{suffix}"
         for split in folder.splits
         for side in split.sides
@@ -182,7 +188,7 @@ def kept_pairs(folder: Path, digest: str) -> list[Path]:
 
 def binarize(
     folder: Folder,
-    dictionary: Path,
+    ids: Path,
     digest: str,
     encoded: Path,
     counts: dict,
@@ -192,6 +198,7 @@ def binarize(
 ) -> dict:
     """Binarizes a folder of a data folder, or of one of its shards.
 
+    `ids` is the dictionary without counts: those of its copies in the folder are written by `copy_dictionary`.
     Back-translated pairs of this dictionary (`digest`) stay. `counts` has lines and tokens by encoded name.
 
     Returns the fingerprints of the files, by their names in the data folder or shard. Raises UserError if lines or
@@ -205,13 +212,13 @@ def binarize(
     temporary.parent.mkdir(parents=True, exist_ok=True)
     names = [encoded_name(folder, split.name, side.language, shard) for split in folder.splits for side in split.sides]
     if max(counts[name]["lines"] for name in names) <= CHUNK_LINES:
-        run_fairseq(arguments(folder, dictionary.resolve(), temporary.resolve(), jobs, shard), encoded, log)
+        run_fairseq(arguments(folder, ids.resolve(), temporary.resolve(), jobs, shard), encoded, log)
     else:
         temporary.mkdir()
         chunks = stages / "chunks" / shard / folder.name
         shutil.rmtree(chunks, ignore_errors=True)
         for split in folder.splits:
-            _binarize_in_chunks(folder, split, dictionary, encoded, temporary, chunks, jobs, shard, log)
+            _binarize_in_chunks(folder, split, ids, encoded, temporary, chunks, jobs, shard, log)
         shutil.rmtree(chunks)
     index_totals = {}
     for split in folder.splits:
@@ -239,10 +246,24 @@ def binarize(
     return fingerprints
 
 
+def copy_dictionary(folder: Folder, dictionary: Path, destination: Path) -> dict[str, dict]:
+    """Copies the dictionary to those of a binarized folder; returns their fingerprints, as `binarize`.
+
+    If they change, the manifest in `destination`, the data folder or its shard, is removed first.
+    """
+    content, paths = dictionary.read_bytes(), dictionaries(folder, destination / folder.name)
+    for path in paths:
+        if not path.exists() or path.read_bytes() != content:
+            (destination / "manifest.json").unlink(missing_ok=True)
+            with replacing(path) as file:
+                file.write(content)
+    return {f"{folder.name}/{path.name}": fingerprint(path) for path in paths}
+
+
 def _binarize_in_chunks(
     folder: Folder,
     split: Split,
-    dictionary: Path,
+    ids: Path,
     encoded: Path,
     destination: Path,
     chunks: Path,
@@ -271,7 +292,7 @@ def _binarize_in_chunks(
             if not any(written):
                 break
             shutil.rmtree(binarized, ignore_errors=True)
-            run_fairseq(arguments(alone, dictionary.resolve(), binarized.resolve(), jobs), text, log)
+            run_fairseq(arguments(alone, ids.resolve(), binarized.resolve(), jobs), text, log)
             for output, language in zip(joined, languages):
                 output.append(binarized / prefix(alone, "train", language))
             for path in binarized.glob("dict*.txt"):

@@ -23,11 +23,19 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import sha256_of
 from preprocess import check, clean, encode, manifests, overlap, shards, vocabulary
-from preprocess.binarize import begin_to_import, binarize, encoded_name, kept_pairs, outputs, stop
+from preprocess.binarize import (
+    begin_to_import,
+    binarize,
+    copy_dictionary,
+    encoded_name,
+    kept_pairs,
+    outputs,
+    stop,
+)
 from preprocess.config import Config, Folder, Side, Split, read_config
 from preprocess.files import Sections, Workers
 from preprocess.run import Run, fairseq_version, splitter_version
-from preprocess.stages import Stages, key_of, locked
+from preprocess.stages import NotCurrent, Stages, key_of, locked
 
 NAMED = 10  # lost characters of each text that a warning names
 File = str | Path
@@ -43,8 +51,10 @@ def prepare(
     dictionary: File | None = None,
     check_only: bool = False,
     encode_only: bool = False,
+    part: tuple[int, int] | None = None,
 ) -> None:
     """Makes a data folder, or its shards, from a description.
+
     Args:
         config_path: the YAML description.
         data_bin: folder to write; with `check_only`, None writes nothing.
@@ -52,6 +62,8 @@ def prepare(
         spm_model, dictionary: files of an existing vocabulary; both or neither.
         check_only: check the input and write no data.
         encode_only: write the sub-words of the text and dict.txt, for fairseq-preprocess.
+        part: (i, n), i from 1 to n: of every n shards only the i-th. Parts may run at the same time, also on several
+            machines with one file system; that which makes the last shard completes the folder.
 
     Raises UserError for errors that the user can correct.
     """
@@ -60,7 +72,12 @@ def prepare(
     config, problems = read_config(config_path)
     stages = Stages(Path(data_bin)) if data_bin is not None else None
     problems += _vocabulary_problems(config, spm_model, dictionary, check_only)
-    with locked(stages) if stages else nullcontext():
+    if part and part[1] > (config.shards or 0):
+        count = f"`shards: {config.shards}`" if config.shards else "no `shards`"
+        problems.append(f"--part {part[0]}/{part[1]}: a part makes one or more shards, and there is {count}")
+    with locked(stages, wait=bool(part)) if stages else nullcontext(), contextlib.ExitStack() as held:
+        if stages:
+            held.enter_context(_part_locked(stages, part))
         reports = check.check(config, problems, jobs, stages.folder / "check" if stages else None)
         check.tell(config, reports)
         shards.raise_problems(config, reports)
@@ -75,7 +92,28 @@ def prepare(
             if any(map(config.rules_of, config.folders)):
                 config, reports, cleaned = clean.clean(config, reports, stages, jobs)
                 shards.raise_problems(config, reports)
-            _Preparation(config, reports, stages, jobs, cleaned).run(spm_model, dictionary, encode_only)
+            preparation = _Preparation(config, reports, stages, jobs, cleaned)
+            preparation.begin(spm_model, dictionary)
+            if not part:
+                preparation.finish(encode_only)
+                return
+            preparation.encode_all([""])
+            after = held.pop_all()
+    if part and not check_only:
+        with after:
+            preparation.make_part(*part)
+
+
+@contextlib.contextmanager
+def _part_locked(stages: Stages, part: tuple[int, int] | None) -> Iterator[None]:
+    """Locks a part for its run; raises UserError if it runs already, or others that it does not belong to."""
+    suffix = f"-of-{part[1]}.lock" if part else ".lock"
+    for path in stages.folder.glob("part-*.lock"):
+        if not part or not path.name.endswith(suffix):
+            with locked(stages, name=path.name):
+                pass
+    with locked(stages, name=f"part-{part[0]}{suffix}") if part else nullcontext():
+        yield
 
 
 def _vocabulary_problems(
@@ -105,36 +143,77 @@ def _vocabulary_problems(
 
 
 class _Preparation(Run):
-    """Runs the stages."""
+    """Runs the stages: `begin`, then `finish`, or `make_part`, which the last part ends with `finish`."""
 
-    def run(self, spm_model: File | None, dictionary: File | None, encode_only: bool) -> None:
+    learned: bool  # the sub-words are those of this text
+    sampling: dict | None  # counts of the sentences that they were learned on
+    all_symbols: list[str]  # of dict.txt
+    digest: str  # of them
+
+    def begin(self, spm_model: File | None, dictionary: File | None) -> None:
+        """Makes the vocabulary and divides the text."""
         self.refuse_another_folder()
         self.warn_of_overlap()
-        if not self.stages.complete() and not encode_only:
-            begin_to_import()
         existing = [Path(spm_model)] if spm_model else []
         if self.config.vocabulary.existing:
             existing = list(self.config.vocabulary.source(self.config.root).files)
         self.remove_another_vocabulary()
         if existing:
             self.reuse(existing)
-        sampling = None if existing else self.new_model()
+        self.sampling = None if existing else self.new_model()
+        self.learned = not existing
         if self.config.shards:
             divided = shards.train_splits(self.config)
             self.sections = {folder.name: self.divide(folder, split) for folder, split in divided}
-        symbols = self.symbols(dictionary)
-        self.warn_of_another_dictionary(symbols)
+        self.all_symbols = self.symbols(dictionary)
+        self.warn_of_another_dictionary(self.all_symbols)
+        write = functools.partial(vocabulary.write_dictionary, self.all_symbols, {}, self.ids)
+        self.digest = self.stages.run("ids", {"symbols": key_of(self.all_symbols)}, [self.ids], write)["sha256"]
+
+    def make_part(self, index: int, count: int) -> None:
+        """Makes a part of the shards; completes the folder if all shards are there."""
+        begin_to_import()
+        for shard in self.shards[index - 1 :: count]:
+            list(self.binarize_all(self.encode_all(["", shard]), [shard]))
+        with locked(self.stages, wait=True):
+            if missing := [shard for shard in self.shards if not self.is_made(shard)]:
+                logger.info(
+                    "part %d/%d is made; shard %s not: the part that makes the last shard completes %s",
+                    *(index, count, ", ".join(missing), self.data_bin),
+                )
+            else:
+                self.finish()
+
+    def is_made(self, shard: str) -> bool:
+        """Tells whether the text of a shard is encoded and binarized."""
+        self.stages.only_current = True
+        try:
+            encodings = self.encode_all(["", shard])
+            for folder in self.config.folders:
+                self.binarize(folder, encodings, 1, shard)
+        except NotCurrent:
+            return False
+        finally:
+            self.stages.only_current = False
+        return True
+
+    def finish(self, encode_only: bool = False) -> None:
+        """Makes what is not made, and completes the data folder."""
+        if not self.stages.complete() and not encode_only:
+            begin_to_import()
         encodings = self.encode_all()
-        self.warn_of_lost_characters(encodings, learned=not existing)
-        dictionary_entry = self.write_dictionary(symbols, encodings)
+        self.warn_of_lost_characters(encodings, self.learned)
+        entry = self.write_dictionary(self.all_symbols, encodings)
         if encode_only:
             self.link_encoded_texts()
             return
-        for shard, written in self.binarize_all(encodings, dictionary_entry["sha256"]):
+        for shard, written in self.binarize_all(encodings, self.shards):
+            for folder in self.config.folders:
+                written |= copy_dictionary(folder, self.dictionary, self.data_bin / shard)
             if shard:
-                manifests.write_shard(self, shard, sampling, dictionary_entry, encodings, written)
-        self.remove_what_is_no_longer_described(dictionary_entry["sha256"])
-        manifests.write_manifest(self, sampling, dictionary_entry, encodings, None if self.config.shards else written)
+                manifests.write_shard(self, shard, self.sampling, entry, encodings, written)
+        self.remove_what_is_no_longer_described(entry["sha256"])
+        manifests.write_manifest(self, self.sampling, entry, encodings, None if self.config.shards else written)
 
     def warn_of_overlap(self) -> None:
         """Warns of validation and test lines that occur in training text."""
@@ -207,8 +286,11 @@ class _Preparation(Run):
             return vocabulary.reused_symbols(Path(dictionary), self.config.languages)
         return vocabulary.new_symbols(self.subwords.open(), self.config.languages)
 
-    def encode_all(self) -> dict[str, dict]:
-        """Encodes every side of every split, and of every shard; returns the results of `encode` by encoded name."""
+    def encode_all(self, shards_of_text: list[str] | None = None) -> dict[str, dict]:
+        """Encodes every side of every split and shard, or of some shards; "" has the text that all have in common.
+
+        Returns the results of `encode` by encoded name.
+        """
         reserved = (MASK, *language_symbols(self.config.languages))
         fixed = [*self.identity(), reserved]
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
@@ -221,7 +303,7 @@ class _Preparation(Run):
             line_count = 0  # a hidden bar does not count
             for folder, split, side in self.config.sides():
                 tokenizer = self.tokenizer(side.language)
-                for name, parts, boundaries in self.encoded_texts(folder, split, side):
+                for name, parts, boundaries in self.encoded_texts(folder, split, side, shards_of_text):
                     output = self.encoded / name
                     texts = [(self.config.root / side.files[part.file], part.begin, part.end) for part in parts]
                     inputs = {"vocabulary": fixed, "files": [self.part_identity(side, part) for part in parts]}
@@ -347,19 +429,15 @@ class _Preparation(Run):
                 self.dictionary,
             )
 
-    def binarize_all(self, encodings: dict, digest: str) -> Iterator[tuple[str, dict[str, dict]]]:
-        """Binarizes folders in parallel, one per job; yields the shards in order, with the fingerprints of their files.
-
-        `digest` is that of the dictionary.
+    def binarize_all(self, encodings: dict, shards: list[str]) -> Iterator[tuple[str, dict[str, dict]]]:
+        """Binarizes folders in parallel, one per job; yields the shards in order, with the fingerprints of their files,
+        without dictionaries.
         """
-        folder_jobs = max(1, self.jobs // max(1, len(self.config.folders) * len(self.shards)))
+        folder_jobs = max(1, self.jobs // max(1, len(self.config.folders) * len(shards)))
         pool = ThreadPoolExecutor(self.jobs)
         started = {
-            shard: [
-                pool.submit(self.binarize, folder, encodings, digest, folder_jobs, shard)
-                for folder in self.config.folders
-            ]
-            for shard in self.shards
+            shard: [pool.submit(self.binarize, folder, encodings, folder_jobs, shard) for folder in self.config.folders]
+            for shard in shards
         }
         try:
             for shard, futures in started.items():
@@ -373,18 +451,18 @@ class _Preparation(Run):
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def binarize(self, folder: Folder, encodings: dict, digest: str, jobs: int, shard: str) -> dict[str, dict]:
+    def binarize(self, folder: Folder, encodings: dict, jobs: int, shard: str) -> dict[str, dict]:
         """Binarizes a folder with fairseq-preprocess; returns the fingerprints of its files."""
         names = [
             encoded_name(folder, split.name, side.language, shard) for split in folder.splits for side in split.sides
         ]
         hashes = {name: encodings[name]["sha256"] for name in names}
-        inputs = {"text": hashes, "dictionary": sha256_of(self.dictionary), "fairseq": fairseq_version()}
+        inputs = {"text": hashes, "dictionary": self.digest, "fairseq": fairseq_version()}
 
         def work() -> dict:
             # a manifest marks its folder as complete, so the old one is removed first
             (self.data_bin / shard / "manifest.json").unlink(missing_ok=True)
-            return binarize(folder, self.dictionary, digest, self.encoded, encodings, self.data_bin, jobs, shard)
+            return binarize(folder, self.ids, self.digest, self.encoded, encodings, self.data_bin, jobs, shard)
 
         name = self.name_of(folder, shard)
         return self.stages.run(f"binarize {name}", inputs, outputs(folder, self.data_bin / name), work)

@@ -1,6 +1,6 @@
 """One run of `fairseq-xl data prepare`: its description, folders and texts."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import sentencepiece
 
@@ -35,6 +35,7 @@ class Run:
         kind, options = (existing.kind, existing.options) if existing else ("sentencepiece", {})
         self.subwords = subwords.in_folder(self.joint, kind, options)
         self.dictionary = self.joint / "dict.txt"
+        self.ids = stages.folder / "ids.txt"  # the symbols of dict.txt without their counts, for fairseq-preprocess
         self.encoded = stages.folder / "encoded"
         self.sections: dict[str, list[list[list[shards.Section]]]] = {}  # by folder, shard and side of training text
 
@@ -43,15 +44,18 @@ class Run:
         return sum(self.reports[name].lines - self.reports[name].blank for name in names)
 
     def encoded_texts(
-        self, folder: Folder, split: Split, side: Side
+        self, folder: Folder, split: Split, side: Side, shards_of_text: Collection[str] | None = None
     ) -> Iterator[tuple[str, list[shards.Section], list[bool]]]:
         """Yields the name of each encoded text of a side, the sections of its files, and `encode`'s boundaries.
 
-        Training text has an encoded text for each shard, other text has one.
+        Training text has an encoded text for each shard, other text has one, of the shard "". `shards_of_text` limits
+        the shards.
         """
         after = self.boundaries(split)
         whole = [shards.Section(i, 0, None) for i in range(len(side.files))]
         for shard in self.shards_of(split):
+            if shards_of_text is not None and shard not in shards_of_text:
+                continue
             parts = self.sections[folder.name][int(shard)][split.sides.index(side)] if shard else whole
             name = encoded_name(folder, split.name, side.language, shard)
             yield name, parts, [part.end is None and after[part.file] for part in parts]

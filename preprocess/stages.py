@@ -20,6 +20,10 @@ def key_of(inputs: Any) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
 
 
+class NotCurrent(Exception):
+    """A stage that would have to run."""
+
+
 class Stages:
     """Records of stages in DATA_BIN/.stages, each written after the outputs of its stage.
 
@@ -30,6 +34,7 @@ class Stages:
     def __init__(self, data_bin: Path, kind: str = "data folder"):
         self.data_bin, self.format = data_bin, FORMATS[kind]
         self.folder = data_bin / ".stages"
+        self.only_current = False  # raise `NotCurrent` in place of work
         self._manifest = data_bin / "manifest.json"
 
     def complete(self) -> bool:
@@ -43,8 +48,10 @@ class Stages:
         """
         record, change = self._read(name, inputs, outputs)
         if not change:
-            logger.info("%s: up to date", name)
+            logger.log(logging.DEBUG if self.only_current else logging.INFO, "%s: up to date", name)
             return record["result"]
+        if self.only_current:
+            raise NotCurrent(name)
         path = self._path(name)
         self._manifest.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
@@ -92,8 +99,12 @@ class Stages:
 
 
 @contextmanager
-def locked(stages: Stages) -> Iterator[None]:
-    """Locks the folder for this run, until the process ends; raises UserError if another run has the lock."""
+def locked(stages: Stages, wait: bool = False, name: str = "lock") -> Iterator[None]:
+    """Locks the folder for this run, or a part of it by another `name`, until the block or the process ends.
+
+    If another run has the lock, raises UserError, or waits.
+    """
     stages.folder.mkdir(parents=True, exist_ok=True)
-    with folders.locked(stages.folder / "lock", f"{stages.data_bin}: another run is writing there"):
+    refusal = None if wait else f"{stages.data_bin}: another run is writing there"
+    with folders.locked(stages.folder / name, refusal):
         yield

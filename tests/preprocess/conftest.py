@@ -67,7 +67,7 @@ def interrupted(monkeypatch):
     `later`. As long as there is a manifest, all is there.
     """
 
-    def run(description, data_bin, first, later, after):
+    def run(description, data_bin, first, later, after, **options):
         replace, allowed, interruptions = os.replace, first, 0
 
         def interrupting(source, target):
@@ -83,7 +83,7 @@ def interrupted(monkeypatch):
             context.setattr(files.os, "replace", interrupting)
             while True:
                 try:
-                    prepare(description, data_bin)
+                    prepare(description, data_bin, **options)
                     return interruptions
                 except KeyboardInterrupt:
                     interruptions += 1

@@ -46,7 +46,7 @@ def test_from_text_to_data_bin(corpus, tmp_path, fairseq_in_process):
     assert "\r" not in result.stderr and "it/s" not in result.stderr  # no bars where nobody watches
     again = command(corpus, tmp_path / "data-bin")
     assert again.returncode == 0
-    assert again.stderr.count("up to date") == result.stderr.count("\nencode ") + 6, again.stderr
+    assert again.stderr.count("up to date") == result.stderr.count("\nencode ") + 7, again.stderr
 
 
 def test_a_terminal_shows_rate_and_time_left(corpus, tmp_path):

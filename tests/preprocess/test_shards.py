@@ -22,6 +22,7 @@ from preprocess.check import check
 from preprocess.commands.prepare import main
 from preprocess.config import read_config
 from preprocess.pipeline import prepare
+from preprocess.stages import Stages, locked
 from preprocess.verification import verify
 from tests.warm_python import python
 
@@ -401,3 +402,71 @@ def test_a_killed_command_is_continued(divided_corpus, tmp_path, fairseq_in_proc
     assert (data_bin / "0" / "en" / "train.bin").stat().st_ino == before
     prepare(divided_corpus, tmp_path / "whole")
     assert content(data_bin) == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("count, order", [(2, (2, 1)), (3, (1, 3, 2))])
+def test_parts_together_are_what_one_run_makes(divided_corpus, tmp_path, fairseq_in_process, caplog, count, order):
+    """In any order, and each folder once; the last part completes the data folder. Other counts need no new run."""
+    change(divided_corpus, clean={"language": False})
+    whole, data_bin = tmp_path / "whole", tmp_path / "data-bin"
+    prepare(divided_corpus, whole)
+    made = len(fairseq_in_process)
+    caplog.set_level("INFO")
+    for index in order:
+        assert not (data_bin / "manifest.json").exists()
+        prepare(divided_corpus, data_bin, part=(index, count))
+    assert content(data_bin) == content(whole) and len(fairseq_in_process) == 2 * made
+    others = ", ".join(str(shard) for shard in range(SHARDS) if shard % count != order[0] - 1)
+    assert f"part {order[0]}/{count} is made; shard {others} not: the part that makes the last shard" in caplog.text
+    for options in ({"part": (1, 3)}, {}):
+        prepare(divided_corpus, data_bin, **options)
+    assert content(data_bin) == content(whole) and len(fairseq_in_process) == 2 * made
+    write(divided_corpus.parent / "more.en", documents("en", 40, random.Random(9)))
+    for folder, options in ((whole, [{}]), (data_bin, [{"part": (2, 2)}, {"part": (1, 2)}])):
+        for option in options:
+            prepare(divided_corpus, folder, **option)
+    assert content(data_bin) == content(whole)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_parts_interrupted_anywhere_and_continued(divided_corpus, tmp_path, fairseq_in_process, interrupted, after):
+    prepare(divided_corpus, tmp_path / "whole")
+    for index in (2, 1):
+        assert interrupted(divided_corpus, tmp_path / "data-bin", 5, 5, after, part=(index, 2)) >= 4
+    assert content(tmp_path / "data-bin") == content(tmp_path / "whole")
+
+
+def test_parts_at_the_same_time_one_of_them_killed(divided_corpus, tmp_path, fairseq_in_process):
+    """Three commands; one is killed when its shard is encoded. Its repetition completes the folder."""
+    data_bin = tmp_path / "data-bin"
+    command = [python(), "-m", "fairseq_xl", "data", "prepare", str(divided_corpus), str(data_bin), "--part"]
+    runs = {
+        part: subprocess.Popen([*command, part], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for part in ("1/3", "2/3", "3/3")
+    }
+    while runs["2/3"].poll() is None and not (data_bin / ".stages/encoded/1/fr/train").exists():
+        time.sleep(0.01)
+    runs["2/3"].kill()
+    said = {part: run.communicate()[1] for part, run in runs.items()}
+    assert [run.returncode for run in runs.values()] == [0, -signal.SIGKILL, 0], said
+    assert not (data_bin / "manifest.json").exists()
+    done = subprocess.run([*command, "2/3"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    prepare(divided_corpus, tmp_path / "whole")
+    assert content(data_bin) == content(tmp_path / "whole")
+
+
+def test_runs_that_a_part_does_not_belong_to_are_refused(divided_corpus, tmp_path, fairseq_in_process, capsys):
+    data_bin, stages = tmp_path / "data-bin", Stages(tmp_path / "data-bin")
+    with locked(stages, name="part-1-of-2.lock"):
+        for options in ([], ["--part", "1/2"], ["--part", "2/3"]):
+            assert main([str(divided_corpus), str(data_bin), *options]) == 1
+            assert capsys.readouterr().err == f"{data_bin}: another run is writing there\n"
+        assert main([str(divided_corpus), str(data_bin), "--part", "2/2"]) == 0
+    assert main([str(divided_corpus), str(data_bin), "--part", "1/4"]) == 1
+    expected = "--part 1/4: a part makes one or more shards, and there is `shards: 3`"
+    assert expected in capsys.readouterr().err
+    for wrong in ("0/2", "3/2", "2", "a/b"):
+        with pytest.raises(SystemExit):
+            main([str(divided_corpus), str(data_bin), "--part", wrong])
+        assert f"expected I/N with I from 1 to N, found '{wrong}'" in capsys.readouterr().err

@@ -235,6 +235,10 @@ def _help_or_refuse(words: list[str]) -> NoReturn:
         sys.exit(2)
     title = " ".join(["fairseq-xl", *group])
     width = max(map(len, commands)) + 2
-    listed = "".join(f"  {name:<{width}}{description(name)}\n" for name in commands)
-    sys.stdout.write(f"usage: {title} COMMAND ...\n\n{listed}\n`fairseq-xl COMMAND --help` shows its arguments.\n")
+    listed: dict[str, str] = {"": ""}  # by group; commands without one come first
+    for name in commands:
+        of = name.split()[0] if name.split()[0] in GROUPS else ""
+        listed[of] = listed.get(of, "") + f"  {name:<{width}}{description(name)}\n"
+    blocks = "\n".join(filter(None, listed.values()))
+    sys.stdout.write(f"usage: {title} COMMAND ...\n\n{blocks}\n`fairseq-xl COMMAND --help` shows its arguments.\n")
     sys.exit(0 if rest else 2)

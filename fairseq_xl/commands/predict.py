@@ -8,11 +8,11 @@ xl_classification, one to three texts as in training: class, probability;
 xl_ranking, a query and one or two texts as in training: score;
 xl_tagging, words separated by spaces or tabs (other white space is part of a word): tags separated by spaces;
 xl_question_answering, a context and a question: answer;
-xl_translation, a sentence: translation;
 xl_generation, a text: title or other text.
 
 A blank line gets a blank line. The text is read from standard input or --input in buffers, and the predictions of a
 buffer are written at once: with --buffer-size 1, before the next line is read. Truncated lines are named in a warning.
+`fairseq-xl translate` translates.
 """
 
 import json
@@ -30,17 +30,9 @@ from fairseq_xl.io.options import option_name
 GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size")
 
 
-@command(
-    argument("checkpoint", "checkpoint of a fine-tuning task, of labelled objectives, xl_translation or xl_generation"),
-    argument("data", DATA_OF_CHECKPOINT, nargs="?"),
-    argument("--lang", "language of the text; translation has -s and -t"),
-    argument("-s --source-lang", "source language of translation (default: as in training)"),
-    argument("-t --target-lang", "target language of translation (default: as in training)"),
-    argument("--objective", "one of several labelled objectives of the model", metavar="NAME"),
-    MODULE,
+#: of `fairseq-xl translate` too
+TEXT = (
     argument("--input", f"text, plain or compressed (default: {STANDARD_INPUT})", metavar="FILE"),
-    flag("--json", "write a JSON object for each line; null for a blank one"),
-    flag("--probabilities", "write all classes and their probabilities, in descending order"),
     FP16,
     argument("--max-tokens", "tokens of a batch, with padding", positive_integer, 4096),
     argument("--batch-size", "lines of a batch (default: any number)", positive_integer),
@@ -56,11 +48,28 @@ GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size"
     argument("--lenpen", "length penalty; above 1 favors longer text (default: 1)", in_range(float)),
     argument("--no-repeat-ngram-size", "generate no n-gram of this size twice", natural_number),
 )
+
+
+@command(
+    argument("checkpoint", "checkpoint of a fine-tuning task, of labelled objectives or xl_generation"),
+    argument("data", DATA_OF_CHECKPOINT, nargs="?"),
+    argument("--lang", "language of the text"),
+    argument("--objective", "one of several labelled objectives of the model", metavar="NAME"),
+    MODULE,
+    flag("--json", "write a JSON object for each line; null for a blank one"),
+    flag("--probabilities", "write all classes and their probabilities, in descending order"),
+    *TEXT,
+)
 def main(options: Options) -> None:
-    generation = {name: getattr(options, name) for name in GENERATION if getattr(options, name) is not None}
-    check_options(generation, option_name)
     if options.json and options.probabilities:
         raise UserError("--probabilities: leave it out, --json has the probabilities of all classes")
+    write_predictions(options)
+
+
+def write_predictions(options: Options) -> None:
+    """Writes what `fairseq_xl.inference.predictors.choose` predicts for the lines of the input."""
+    generation = {name: getattr(options, name) for name in GENERATION if getattr(options, name) is not None}
+    check_options(generation, option_name)
     register()
     from fairseq_xl.inference.predictors import choose
 
@@ -77,7 +86,7 @@ def _shown(record: Any, predictor: Any, options: Options) -> str:
         return json.dumps(record, ensure_ascii=False)
     if record is None:
         return ""
-    if options.probabilities:
+    if getattr(options, "probabilities", False):  # which translate lacks
         if "probabilities" not in record:
             raise UserError("--probabilities: the model has no classes")
         return "\t".join(f"{label}\t{probability:.6f}" for label, probability in record["probabilities"].items())

@@ -195,8 +195,14 @@ def task_of_pair(task: Any, pair: tuple[str, str]) -> Any:
 
 
 def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor:
-    """Makes the predictor of the checkpoint of `fairseq-xl predict`; `UserError` for options of another model."""
-    module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
+    """Makes the predictor of the checkpoint of `fairseq-xl predict` or `translate`.
+
+    Raises `UserError` for options of another model, and for a model of the other command.
+    """
+    translates = "source_lang" in options
+    module = {}
+    if not translates and options.language_module:
+        module = {"language_module": options.language_module, "lang": options.lang}
     model, task = load_model(options.checkpoint, options.data, **module)
     model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if options.fp16 else None)
     common = model, task, BatchLimits(options.max_tokens, options.batch_size), options.input or STANDARD_INPUT
@@ -213,12 +219,14 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
             f"{options.checkpoint} was trained by {task.cfg._name}: expected a fine-tuned model, or one that "
             "translates or generates text"
         )
+    if translates:
+        if not directions_of(task):
+            raise UserError(f"{options.checkpoint} does not translate: use `fairseq-xl predict`")
+        return TextPredictor(*common, _direction(options, task), generation)
     writes = writes and not (labelled and options.objective)
     _check(options, generation, writes)
     if writes and directions_of(task):
-        return TextPredictor(*common, _direction(options, task), generation)
-    if options.source_lang or options.target_lang:
-        raise UserError(f"--source-lang and --target-lang: {options.checkpoint} does not translate: use --lang")
+        raise UserError(f"{options.checkpoint} translates: use `fairseq-xl translate`")
     if labelled:
         return LabelPredictor(*common, _language(options, task), options.objective)
     return TextPredictor(*common, (_language(options, task),) * 2, generation)
@@ -244,8 +252,6 @@ def _language(options: argparse.Namespace, task: Any) -> str:
 
 def _direction(options: argparse.Namespace, task: Any) -> tuple[str, str]:
     trained = directions_of(task)
-    if options.lang:
-        raise UserError(f"--lang {options.lang}: {options.checkpoint} translates: give --source-lang and --target-lang")
     if options.source_lang and options.target_lang:
         return options.source_lang, options.target_lang
     if options.source_lang or options.target_lang or len(trained) > 1:

@@ -26,6 +26,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.signals import ENDING
+from fairseq_xl.io.step_records import parts_record, read_record
 from preprocess.config import Folder, Split
 from preprocess.files import link, replace_folder, restore_folder
 from preprocess.joined import Joined, totals
@@ -168,6 +169,15 @@ def outputs(folder: Folder, destination: Path) -> list[Path]:
     return [destination / name for name in names]
 
 
+def _has_dictionary(prefix: Path, digest: str) -> bool:
+    """Whether the pairs, complete or of an unfinished run, have the ids of the dictionary with this digest."""
+    made_with = [
+        (back_translated.read_note(prefix) or {}).get("made_with"),
+        read_record(parts_record(back_translated.parts_path(prefix)), {})[0].get("made_with"),
+    ]
+    return any(isinstance(settings, dict) and settings.get("dictionary") == digest for settings in made_with)
+
+
 def kept_pairs(folder: Path, digest: str) -> list[Path]:
     """Lists the back-translated pairs in a folder that stay when it is written again.
 
@@ -176,7 +186,7 @@ def kept_pairs(folder: Path, digest: str) -> list[Path]:
     files = sorted(path for path in folder.glob("back-*") if path.suffix != ".lock")
     source, _, target = folder.name.partition("-")
     prefix = back_translated.back_translated_prefix(folder.parent, source, target)
-    if files and not back_translated.has_dictionary(prefix, digest):
+    if files and not _has_dictionary(prefix, digest):
         logger.warning(
             "%s: the back-translated pairs are removed, since the dictionary has changed; `fairseq-xl back-translate` "
             "writes new ones",

@@ -1,5 +1,6 @@
 """The YAML description of a corpus: languages, vocabulary, monolingual files, bitext pairs and test sets."""
 
+import importlib
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -281,9 +282,24 @@ def _tokenizers(value: Any, languages: tuple[str, ...], vocabulary: Vocabulary, 
             names[language] = name
         else:
             problems.append(f"tokenizer {language}: unknown {quoted(name)}; valid: {', '.join(valid)}")
-    problems += tokenizers.missing_packages(names)
+    problems += _missing_packages(names)
     problems += [xlm_text.NO_JAPANESE] if names.get("ja") == tokenizers.XLM else []
     return names
+
+
+def _missing_packages(names: dict[str, str]) -> list[str]:
+    """The packages that tokenizers {language: name} need and that are not installed, a sentence each."""
+    missing: dict[tuple[str, str], list[str]] = {}
+    for language, name in names.items():
+        for package in tokenizers.packages_of(name, language):
+            try:
+                importlib.import_module(package)
+            except ImportError:
+                missing.setdefault((name, package), []).append(language)
+    return [
+        f"tokenizer {', '.join(languages)}: {name} needs a package that is not installed: pip install {package}"
+        for (name, package), languages in missing.items()
+    ]
 
 
 def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: list[str]) -> tuple[Folder, ...]:

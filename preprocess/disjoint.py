@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.checkpoints.renumbered_text import renumber
 from fairseq_xl.commands import parser_of
-from fairseq_xl.data.store.binarized_text import renumber
 from fairseq_xl.data.store.manifest import manifest_tokenizers, read_manifest
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.data.vocabulary.subwords import vocabulary_kind

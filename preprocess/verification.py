@@ -4,10 +4,11 @@ Training compares samples of a file with its fingerprint, --verify the whole fil
 """
 
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_xl.data.store.manifest import check_shard, notes, read_manifest, writer
+from fairseq_xl.data.store.manifest import check_shard, read_manifest, read_note, writer
 from fairseq_xl.data.store.plain_folder import located
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.fingerprints import blocks, sampled
@@ -34,7 +35,7 @@ def verify(data_bin: Path) -> int:
     try:
         fingerprints = fingerprints | {
             str(path.parent.relative_to(data_bin) / name): entry
-            for path, entries in notes(data_bin).items()
+            for path, entries in _notes(data_bin).items()
             for name, entry in entries.items()
         }
         total = sum(entry["bytes"] for entry in fingerprints.values())
@@ -53,6 +54,13 @@ def verify(data_bin: Path) -> int:
             f"{commands} again, which writes them anew:{listed}"
         )
     return len(fingerprints)
+
+
+def _notes(folder: str | Path) -> dict[Path, dict[str, Any]]:
+    """The fingerprints in the notes of a data folder's subfolders: {note: {file name: fingerprint}}."""
+    paths = [path for path in sorted(Path(folder).glob("[!.]*/*.json")) if path.name != "manifest.json"]
+    contents = {path: note for path in paths if (note := read_note(path))}
+    return {path: note["fingerprints"] for path, note in contents.items()}
 
 
 def _change(path: Path, entry: dict, progress: tqdm) -> str:

@@ -6,6 +6,7 @@ It has the format, the task, a hash of the dictionary, the languages, the framin
 
 import contextlib
 import enum
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,18 +16,23 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.data.framing import FRAMINGS
-from fairseq_xl.data.store.binarized_text import write_plain_manifest
-from fairseq_xl.data.store.manifest import check_fingerprint, data_folders, read_manifest
-from fairseq_xl.data.store.plain_folder import dictionary_file, plain_languages
+from fairseq_xl.data.store.binarized_text import check_sizes
+from fairseq_xl.data.store.manifest import check_fingerprint, data_folders, manifest_tokenizers, read_manifest
+from fairseq_xl.data.store.plain_folder import dictionary_file, plain_files, plain_languages
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
-from fairseq_xl.data.vocabulary.subwords import FILES, TOKENIZER, encoding_of
+from fairseq_xl.data.vocabulary.subwords import FILES, OPTIONS, stored_hashes, vocabulary_kind
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import checkpoints
 from fairseq_xl.io.configuration import check_configuration, check_values
-from fairseq_xl.io.files import check_format
+from fairseq_xl.io.files import FORMATS, check_format, write_json
+from fairseq_xl.io.fingerprints import sampled, sha256_of
+from fairseq_xl.io.folders import locked
 from fairseq_xl.io.options import INITIAL, run_option
 
+logger = logging.getLogger(__name__)
+
+TOKENIZER = "tokenizer of "  # prefix of a language
 #: keys of every identity beside "format", with their types
 REQUIRED = {
     "task": str,
@@ -135,6 +141,24 @@ def check_vocabulary(
     check_encoding(identity["encoding"], origin, Path(dictionary_file).parent)
 
 
+def encoding_of(folder: Path) -> dict[str, Any]:
+    """{name: value} of a data folder: SHA-256 of its sub-word files, options of its sub-words, tokenizers of languages.
+
+    A hash is the manifest's. If the manifest has none, the file is hashed; a missing file is left out.
+    """
+    manifest = read_manifest(folder)
+    if languages := manifest.get("disjoint"):
+        parts = {language: encoding_of(folder / language) for language in languages}
+        return {f"{language}/{name}": value for language, part in parts.items() for name, value in part.items()}
+    vocabulary, kind, hashes = manifest.get("vocabulary", {}), vocabulary_kind(folder), stored_hashes(folder)
+    encoding = {name: vocabulary[name] for name in OPTIONS[kind] if name in vocabulary}
+    for name in FILES[kind]:
+        if name in hashes or (folder / name).is_file():
+            encoding[name] = hashes.get(name) or sha256_of(folder / name)
+    tokenizers = manifest_tokenizers(manifest)
+    return encoding | {f"{TOKENIZER}{language}": name for language, name in dict(tokenizers).items()}
+
+
 def check_encoding(stored: dict[str, Any], origin: object, folder: Path) -> None:
     """Raises `UserError` unless a data folder has a checkpoint's sub-words and tokenizers, as far as both are known.
 
@@ -197,6 +221,28 @@ def dictionary_of(folders: Sequence[Path], languages: Sequence[str] | None = Non
         write_plain_manifest(folder)
         check_dictionary(folder, dictionary)
     return dictionary
+
+
+def write_plain_manifest(folder: Path) -> None:
+    """Writes the manifest of a folder of plain fairseq-preprocess, or adds further text to it; logs if it cannot.
+
+    Raises `UserError` for a text that is damaged.
+    """
+    manifest, files = read_manifest(folder), plain_files(folder)
+    fingerprints = manifest.get("fingerprints", {})
+    if not files.keys() - fingerprints.keys():
+        return
+    dictionary = dictionary_file(folder / "dict.txt")
+    for name, path in {dictionary.name: dictionary, **files}.items():
+        counts = {}
+        if path.suffix == ".idx" and (text := path.with_suffix(".bin")).is_file():
+            counts = check_sizes(path, text)
+        fingerprints = {name: {"bytes": path.stat().st_size, **counts, "sampled": sampled(path)}} | fingerprints
+    try:
+        with locked(folder / ".manifest.lock", None):
+            write_json(folder / "manifest.json", {"format": FORMATS["data folder"], "fingerprints": fingerprints})
+    except (OSError, UserError) as error:
+        logger.info("%s is read without a manifest, changes of its files are not noticed: %s", folder, error)
 
 
 def _checkpoint_languages(options: Any) -> list[str]:

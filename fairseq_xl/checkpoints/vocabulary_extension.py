@@ -10,7 +10,7 @@ from typing import Any
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from fairseq_xl.checkpoints.identity import found_in
+from fairseq_xl.checkpoints.identity import encoding_of, found_in
 from fairseq_xl.checkpoints.sentencepiece_surgery import extend, ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, initial_rows, read_checkpoint
 from fairseq_xl.data.store.manifest import first_folder, manifest_tokenizers, read_manifest
@@ -49,9 +49,7 @@ def extend_vocabulary(options: Any) -> None:
         new = XLDictionary.load(folder / DICTIONARY)
         rows = initial_rows(old, new, _segment(data, old, new), options.like)
         _write_manifest(Path(options.new_data or data), folder, new.languages)
-        changed = change_vocabulary(
-            checkpoint, options.checkpoint, old, new, rows, options.output, subwords.encoding_of(folder)
-        )
+        changed = change_vocabulary(checkpoint, options.checkpoint, old, new, rows, options.output, encoding_of(folder))
         save_checkpoint(changed, folder / CHECKPOINT)
     languages = ", ".join(new.languages)
     logger.info("%s: %d symbols, before %d; languages: [%s]", options.output, len(new), len(old), languages)

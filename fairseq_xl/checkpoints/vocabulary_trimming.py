@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.checkpoints import vocabulary_surgery
-from fairseq_xl.checkpoints.identity import found_in
-from fairseq_xl.data.store.binarized_text import renumber
+from fairseq_xl.checkpoints.identity import encoding_of, found_in
+from fairseq_xl.checkpoints.renumbered_text import renumber
 from fairseq_xl.data.store.manifest import check_fingerprint, one_folder, read_manifest
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
-from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, encoding_of, in_folder, vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, in_folder, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import DICTIONARY, save_checkpoint

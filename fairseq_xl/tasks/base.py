@@ -18,7 +18,7 @@ from fairseq_xl.criterions.combined import CombinedCriterion, FairseqCriterionWr
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.store.manifest import data_folders, folder_of_epoch
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.data.vocabulary.subwords import check_files, encoding_of
+from fairseq_xl.data.vocabulary.subwords import check_files
 from fairseq_xl.engine.log import log_batches, ordered
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.engine.option_checks import check_architecture, check_command
@@ -101,7 +101,7 @@ class XLTask(FairseqTask):
         #: whether a command evaluates checkpoints: fairseq-generate, fairseq-validate, fairseq-interactive
         self.evaluates = bool(run_option(cfg, "common_eval.path", None))
         self.training_begun = False  # whether fairseq-train has begun, which limits validation to a sample
-        self.inputs, self.encoding = Inputs(), encoding_of(self.folder())
+        self.inputs, self.encoding = Inputs(), identities.encoding_of(self.folder())
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from fairseq_xl.checkpoints.renumbered_text import renumber
 from fairseq_xl.checkpoints.vocabulary_surgery import texts_of, used_symbols
 from fairseq_xl.data.store import binarized_text
-from fairseq_xl.data.store.binarized_text import open_text, renumber
+from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_items
 

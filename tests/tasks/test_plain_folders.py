@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
+from fairseq_xl.checkpoints import identity
 from fairseq_xl.checkpoints.identity import dictionary_of
-from fairseq_xl.data.store import binarized_text
 from fairseq_xl.data.store.plain_folder import plain_files
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
@@ -158,7 +158,7 @@ def test_manifest(flat, tmp_path, monkeypatch, caplog):
     def refuse(*_):
         raise UserError("read only")
 
-    monkeypatch.setattr(binarized_text, "locked", refuse)
+    monkeypatch.setattr(identity, "locked", refuse)
     shutil.copyfile(flat / "train.de-en.en.idx", flat / "train.de-en.de.idx")
     with caplog.at_level(logging.INFO), pytest.raises(UserError, match=r"train\.de-en\.\w+\.bin is damaged or cut"):
         dictionary_of([flat])

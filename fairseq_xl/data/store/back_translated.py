@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.data.store import manifest
-from fairseq_xl.io.step_records import parts_record, read_record
 
 
 def back_translated_prefix(folder: Path, source: str, target: str) -> Path:
@@ -30,12 +29,3 @@ def read_note(prefix: Path) -> dict[str, Any] | None:
     """The note of the pairs, or None if they are not complete."""
     note = manifest.read_note(note_path(prefix))
     return note if note and isinstance(note.get("made_with"), dict) else None
-
-
-def has_dictionary(prefix: Path, digest: str) -> bool:
-    """Whether the pairs, complete or of an unfinished run, have the ids of the dictionary with this digest."""
-    made_with = [
-        (read_note(prefix) or {}).get("made_with"),
-        read_record(parts_record(parts_path(prefix)), {})[0].get("made_with"),
-    ]
-    return any(isinstance(settings, dict) and settings.get("dictionary") == digest for settings in made_with)

@@ -1,11 +1,10 @@
-"""Binarized text: maps its files and reads a bounded amount of them, whatever their size; writes it with other ids.
+"""Binarized text: maps its files and reads a bounded amount of them, whatever their size.
 
 The .idx file is in fairseq's mmap format: after the header it holds the size of each item in tokens (int32) and its
 byte offset in the .bin file (int64). Imports neither torch nor fairseq.
 """
 
 import functools
-import logging
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,15 +14,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
-from fairseq_xl.data.store.plain_folder import dictionary_file, located, plain_files
+from fairseq_xl.data.store.manifest import check_fingerprint
+from fairseq_xl.data.store.plain_folder import located
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import mapped
-from fairseq_xl.io.files import FORMATS, replacing, write_json
-from fairseq_xl.io.fingerprints import fingerprint, sampled
-from fairseq_xl.io.folders import locked
-
-logger = logging.getLogger(__name__)
+from fairseq_xl.io.files import replacing
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -221,35 +216,13 @@ def open_text(prefix: str | Path, language: str, symbols: int | None = None) -> 
             raise UserError(f"{file}: no binarized text of language {language!r} there{why}")
     if not files["bin"].stat().st_size:
         raise UserError(f"{prefix}: the text of language {language!r} is empty")
-    counts = _check_sizes(files["idx"], files["bin"])
+    counts = check_sizes(files["idx"], files["bin"])
     check_fingerprint(folder, f"{name}.idx", **counts)
     check_fingerprint(folder, f"{name}.bin")
     return Text(files["idx"].with_suffix(""), language, symbols)
 
 
-def write_plain_manifest(folder: Path) -> None:
-    """Writes the manifest of a folder of plain fairseq-preprocess, or adds further text to it; logs if it cannot.
-
-    Raises `UserError` for a text that is damaged.
-    """
-    manifest, files = read_manifest(folder), plain_files(folder)
-    fingerprints = manifest.get("fingerprints", {})
-    if not files.keys() - fingerprints.keys():
-        return
-    dictionary = dictionary_file(folder / "dict.txt")
-    for name, path in {dictionary.name: dictionary, **files}.items():
-        counts = {}
-        if path.suffix == ".idx" and (text := path.with_suffix(".bin")).is_file():
-            counts = _check_sizes(path, text)
-        fingerprints = {name: {"bytes": path.stat().st_size, **counts, "sampled": sampled(path)}} | fingerprints
-    try:
-        with locked(folder / ".manifest.lock", None):
-            write_json(folder / "manifest.json", {"format": FORMATS["data folder"], "fingerprints": fingerprints})
-    except (OSError, UserError) as error:
-        logger.info("%s is read without a manifest, changes of its files are not noticed: %s", folder, error)
-
-
-def _check_sizes(index: Path, text: Path) -> dict[str, int]:
+def check_sizes(index: Path, text: Path) -> dict[str, int]:
     """Checks the sizes of both files; returns the numbers of lines and tokens."""
     header = read_header(index)
     if header is None:
@@ -265,38 +238,6 @@ def _check_sizes(index: Path, text: Path) -> dict[str, int]:
             f"{actual}"
         )
     return {"lines": header.items, "tokens": expected // header.token_size}
-
-
-def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict[str, Any]]:
-    """Copies SOURCE.bin and SOURCE.idx to TARGET with the token ids of another dictionary.
-
-    Args:
-        source, target: prefixes of the files.
-        table: (V,) the new id of each old one.
-        symbols: number of symbols of the new dictionary.
-
-    Returns: the fingerprints of both files by name.
-    Raises `UserError` for a damaged file, and for a token id that `table` lacks.
-    """
-    index = Path(f"{source}.idx")
-    header = read_header(index)
-    if header is not None and header.code not in CODES:
-        raise UserError(f"{index}: found token type {header.code}, expected int32, uint16 or uint32")
-    if header is None or index.stat().st_size != header.file_size:
-        raise UserError(f"{index} is damaged: the index is incomplete")
-    sizes, kind = np.fromfile(index, np.int32, header.items, offset=SIZE), TOKEN_TYPES[header.code]
-    written = header_for(symbols, header.items)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{source}.bin", "rb") as text, replacing(f"{target}.bin") as file:
-        while block := text.read(BLOCK_TOKENS * header.token_size):
-            tokens = np.frombuffer(block, kind)
-            if not 0 <= tokens.min() <= tokens.max() < len(table):
-                raise UserError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
-            file.write(table[tokens].astype(TOKEN_TYPES[written.code]).tobytes())
-    write_index(f"{target}.idx", written, sizes)
-    counts = {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))}
-    fingerprints = fingerprint(Path(f"{target}.bin")), fingerprint(Path(f"{target}.idx"), **counts)
-    return dict(zip((f"{target.name}.bin", f"{target.name}.idx"), fingerprints, strict=True))
 
 
 def evenly_spaced(available: int) -> Numbers:

@@ -49,13 +49,6 @@ def _read(path: Path, state: tuple[int, int, int]) -> dict[str, Any]:
     return manifest
 
 
-def notes(folder: str | Path) -> dict[Path, dict[str, Any]]:
-    """The fingerprints in the notes of a data folder's subfolders: {note: {file name: fingerprint}}."""
-    paths = [path for path in sorted(Path(folder).glob("[!.]*/*.json")) if path.name != "manifest.json"]
-    contents = {path: note for path in paths if (note := read_note(path))}
-    return {path: note["fingerprints"] for path, note in contents.items()}
-
-
 def read_note(path: Path) -> dict[str, Any] | None:
     """The note in the file `path`, None for another file or a damaged one; `UserError` for another format."""
     note = read_json(path)
@@ -160,10 +153,10 @@ def one_folder(data: str | os.PathLike[str], does: str = "read") -> Path:
 
     Raises `UserError` for several, and as `data_folders`.
     """
-    first, *rest = data_folders(data)
-    if rest:
+    folders = data_folders(data)
+    if len(folders) > 1:
         raise UserError(f"{data}: {does} one data folder at a time")
-    return first
+    return folders[0]
 
 
 def _matching_folders(pattern: str) -> list[Path]:
@@ -204,8 +197,7 @@ def _plain_folders(parent: Path) -> list[Path]:
 
 def _natural(path: Path) -> list[tuple[str, int]]:
     """Orders names by the numbers in them."""
-    parts = re.findall(r"(\D*)(\d*)", str(path))
-    return [(text, int(digits or -1)) for text, digits in parts]
+    return [(text, int(digits or -1)) for text, digits in re.findall(r"(\D*)(\d*)", str(path))]
 
 
 def folder_of_epoch(data: str, epoch: int) -> Path:

@@ -73,8 +73,7 @@ def plain_languages(folder: str | Path) -> list[str]:
 
     It is a plain folder, or one with subfolders XX and XX-YY whose dictionary ends in no language symbol.
     """
-    folder = Path(folder)
-    dictionary = folder / DICTIONARY
+    folder, dictionary = Path(folder), Path(folder) / DICTIONARY
     if not plain_files(folder):
         if (folder / "manifest.json").is_file() or not dictionary.is_file():
             return []

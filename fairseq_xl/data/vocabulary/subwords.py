@@ -1,7 +1,7 @@
 """The sub-words of a data folder: a SentencePiece model, XLM's BPE codes or a WordPiece vocabulary.
 
 Each kind has files of fixed names in the folder, and the manifest says which kind it is and which files they were.
-Checkpoints store the sub-words and tokenizers of their data folder (`encoding_of`). Imports neither torch nor fairseq.
+Imports neither torch nor fairseq.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast, get_args
 
-from fairseq_xl.data.store.manifest import check_fingerprint, manifest_tokenizers, read_manifest
+from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.vocabulary.sentencepiece_model import SentencePieces
 from fairseq_xl.data.vocabulary.wordpiece import WordPieces
 from fairseq_xl.data.vocabulary.xlm_bpe import XLMPieces
@@ -30,7 +30,6 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "wordpiece": ("lowercase",),
 }
 MANIFEST = "manifest.json"
-TOKENIZER = "tokenizer of "  # prefix of a language
 #: largest share of a dictionary's symbols that may be `other_symbols`, and of its text that may lie outside the pieces
 OTHER_SYMBOLS, OTHER_TEXT = 0.1, 0.01
 
@@ -136,24 +135,6 @@ def stored_hashes(folder: str | Path) -> dict[str, str]:
     if not isinstance(hashes, dict):
         raise UserError(f"{Path(folder) / MANIFEST} is damaged: its 'vocabulary' has {quoted(hashes)} as sha256")
     return hashes
-
-
-def encoding_of(folder: Path) -> dict[str, Any]:
-    """{name: value} of a data folder: SHA-256 of its sub-word files, options of its sub-words, tokenizers of languages.
-
-    A hash is the manifest's. If the manifest has none, the file is hashed; a missing file is left out.
-    """
-    manifest = read_manifest(folder)
-    if languages := manifest.get("disjoint"):
-        parts = {language: encoding_of(folder / language) for language in languages}
-        return {f"{language}/{name}": value for language, part in parts.items() for name, value in part.items()}
-    vocabulary, kind, hashes = manifest.get("vocabulary", {}), vocabulary_kind(folder), stored_hashes(folder)
-    encoding = {name: vocabulary[name] for name in OPTIONS[kind] if name in vocabulary}
-    for name in FILES[kind]:
-        if name in hashes or (folder / name).is_file():
-            encoding[name] = hashes.get(name) or sha256_of(folder / name)
-    tokenizers = manifest_tokenizers(manifest)
-    return encoding | {f"{TOKENIZER}{language}": name for language, name in dict(tokenizers).items()}
 
 
 def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = "") -> None:

@@ -6,7 +6,6 @@ names, to raw text, and undo them in generated text. Each needs its own package.
 """
 
 import functools
-import importlib
 import logging
 import re
 from collections.abc import Callable
@@ -61,21 +60,6 @@ def named_in(folder: str | Path) -> dict[str, str]:
 def _warn(message: str) -> None:
     """Logs a warning once."""
     logger.warning(message)
-
-
-def missing_packages(tokenizers: dict[str, str]) -> list[str]:
-    """The packages that the tokenizers {language: name} need and that are not installed, a sentence each."""
-    missing: dict[tuple[str, str], list[str]] = {}
-    for language, name in tokenizers.items():
-        for package in packages_of(name, language):
-            try:
-                importlib.import_module(package)
-            except ImportError:
-                missing.setdefault((name, package), []).append(language)
-    return [
-        f"tokenizer {', '.join(languages)}: {name} needs a package that is not installed: pip install {package}"
-        for (name, package), languages in missing.items()
-    ]
 
 
 def packages_of(name: str, language: str) -> list[str]:

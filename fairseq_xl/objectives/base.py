@@ -238,9 +238,8 @@ class Objective:
         if not corpora and self.is_trained:
             raise UserError(
                 f"{folder.folder}: no {self.corpus_class.described_text} for the split {split!r} (it has "
-                f"{', '.join(folder.splits) or 'none'}), which the objective {self.name} reads: add it to the corpus "
-                "description and run `fairseq-xl data prepare`, or leave the objective out with --objective-options "
-                f"{self.name}.weight=0"
+                f"{', '.join(folder.splits) or 'none'}), which the objective {self.name} reads: {folder.how_to_add}, "
+                f"or leave the objective out with --objective-options {self.name}.weight=0"
             )
         for corpus in corpora.values():
             self.check(corpus)

@@ -11,7 +11,7 @@ from typing import Any
 
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.store.manifest import files_of, folder_of_epoch, is_begun, stored_fingerprint
-from fairseq_xl.data.store.plain_folder import indices, located, plain_files
+from fairseq_xl.data.store.plain_folder import dictionary_file, indices, located, plain_files
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, names_of
@@ -114,6 +114,14 @@ class DataFolder:
     def splits(self) -> list[str]:
         """The splits of the text of any language or pair."""
         return sorted({path.name.partition(".")[0] for path in indices(self.folder)})
+
+    @property
+    def how_to_add(self) -> str:
+        """What adds text to the folder, for messages."""
+        if plain_files(self.folder):
+            dictionary = dictionary_file(self.folder / "dict.txt")
+            return f"add it to the folder with fairseq-preprocess and --srcdict {dictionary}"
+        return "add it to the corpus description and run `fairseq-xl data prepare`"
 
     @property
     def _languages(self) -> list[str]:

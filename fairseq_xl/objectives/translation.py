@@ -180,8 +180,7 @@ class DirectedTranslation(TranslationObjective):
             if prefix is None:
                 raise UserError(
                     f"{folder.folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r} (the "
-                    f"folder has {', '.join(folder.splits) or 'none'}): add it to the corpus description and run "
-                    "`fairseq-xl data prepare`"
+                    f"folder has {', '.join(folder.splits) or 'none'}): {folder.how_to_add}"
                 )
             corpora[name] = self._pairs(folder, split, prefix, source, target)
             if self.cfg.back_translated and trains:

@@ -172,6 +172,8 @@ def test_manifest(flat, tmp_path, monkeypatch, caplog):
 def test_refusals(binarized, flat, tmp_path):
     with pytest.raises(UserError, match="dict.de.txt and dict.en.txt differ, expected one dictionary for all lang"):
         run_train(translation(binarized / "apart", tmp_path / "run", "-s", "en", "-t", "de"))
+    with pytest.raises(UserError, match="objective mlm reads: add it to the folder with fairseq-preprocess and --srcd"):
+        run_train(pretraining(binarized / "en-de", tmp_path / "mlm", *SHORT, "--ignore-unused-valid-subsets"))
     with pytest.raises(UserError, match="differs from the dictionary of the first data folder"):
         dictionary_of([flat, binarized / "zh"])
     for end in ("idx", "bin"):

@@ -1,6 +1,6 @@
 """Dry run of a training, without its text or a GPU: its memory and its updates, computed.
 
-    fairseq-xl plan recipes/veco/config/pretrain.yaml --update-freq 8 --distributed-world-size 8
+    fairseq-xl plan recipes/veco/config/pretrain.yaml --distributed-world-size 8
 
 CONFIG … are YAML files of flags of fairseq-train, as --config names them; flags on the command line override
 them. The command computes the number of parameters, the peak memory of each GPU and its parts, the tokens of an update

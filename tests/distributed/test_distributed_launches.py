@@ -21,6 +21,7 @@ from tests.tasks.hydra_configs import write_hydra
 from tests.warm_python import python
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
+TWO_BATCHES = ["--batches-per-update", 2]  # in place of the paper's
 SHORT = ["--max-update", 3, "--updates-per-epoch", 3]
 ENDLESS = ["--max-update", 1000000, "--updates-per-epoch", 1000, "--disable-validation"]
 LOSS = re.compile(r"validation on valid after update \d+ \| loss ([0-9.]+)")
@@ -35,8 +36,8 @@ def line(data, folder, *more):
 
 
 def expect_one_process(found, command):
-    """The validation losses in the text `found` are those of one process with twice the accumulation."""
-    expected = LOSS.findall(run_train([*command, "--update-freq", 2], []).log)
+    """The validation losses in the text `found` are those of one process, whose updates have as many batches."""
+    expected = LOSS.findall(run_train(command, []).log)
     assert len(expected) == len(LOSS.findall(found)) > 0, found
     assert [float(loss) for loss in LOSS.findall(found)] == pytest.approx([float(loss) for loss in expected], abs=2e-3)
 
@@ -159,7 +160,7 @@ def configured(folder, command):
 
 def test_distributed_recipe_with_torchrun(data_bin, tmp_path):
     def command(folder):
-        return [*translation(data_bin, folder, "--lang-pairs", "en-de,de-en", *NO_DROPOUT, "--max-update", 3), *CPU]
+        return [*translation(data_bin, folder, "--lang-pairs", "en-de,de-en", *TWO_BATCHES, "--max-update", 3), *CPU]
 
     data, _, *flags = configured(tmp_path / "yaml", command("run"))
     script = ["bash", ROOT / "recipes/xlm/translate.sh", data, tmp_path / "run", *flags]
@@ -218,14 +219,14 @@ def test_distributed_slurm_recipe(data_bin, tmp_path):
         "bash",
         ROOT / "recipes/cluster/slurm.sh",
         "recipes/xlm/pretrain.sh",
-        *configured(tmp_path / "yaml", line(data_bin, tmp_path / "run", *SHORT)),
+        *configured(tmp_path / "yaml", line(data_bin, tmp_path / "run", *SHORT, *TWO_BATCHES)),
     ]
     with Launch(tmp_path / "logs", [script], [variables]) as launch:
         assert launch.statuses() == [0], launch.text
     assert "processes: 2" in launch.text
     expect_our_loop(tmp_path / "run")
     config = f"--config={ROOT}/recipes/xlm/config/pretrain.yaml"
-    expect_one_process(launch.text, [*line(data_bin, tmp_path / "one", *SHORT), config])
+    expect_one_process(launch.text, [*line(data_bin, tmp_path / "one", *SHORT, *TWO_BATCHES), config])
     (waiting,) = WAITING.findall(launch.text)  # one process says it, once in the only epoch
     assert 0 <= float(waiting[0]) <= float(waiting[1]) < 50
 

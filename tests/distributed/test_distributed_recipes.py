@@ -5,7 +5,7 @@ text.
 
 Files are found by their names: a new one is tested too, and its comment has to name the file that it overrides. Changed
 are the size (one layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an
-update reads: `--update-freq`, the limits of batches, `--num-workers`, the number of processes. Nothing is validated or
+update reads: the number of batches, their limits, `--num-workers`, the number of processes. Nothing is validated or
 saved. All other flags are as shipped. The configurations of the comparisons on real text, which override others, and
 those of the papers but the first of each system run with --slow.
 """
@@ -85,10 +85,9 @@ def small(name, given, root):
         options = re.sub(r"batch_sentences=\d+", "batch_sentences=2", value("--objective-options", ""))
         options = re.sub(r"batch_tokens=\d+", "batch_tokens=128", options)
         more += ["--objective-options", f"{options} paraphrase.negatives=random"]
-        more += ["--update-freq", len(objectives.split(",")) if value("--schedule") == "cycle" else 1]
         more += ["--updates-per-epoch", 2]
-    else:
-        more += ["--update-freq", 1]
+    batches = len(objectives.split(",")) if value("--schedule") == "cycle" else 1
+    more += ["--batches-per-update" if value("--batches-per-update") else "--update-freq", batches]
     if "language-module" in name:
         more += ["--init-from", root / "body/checkpoint_last.pt", "--new-language-module"]  # add-language.sh
         more += ["--train-only", "language-module"]

@@ -119,14 +119,15 @@ def test_the_papers_values_are_in_the_paper_configuration():
 
 
 def test_xlms_training_ends_after_ten_looks_at_200000_sentences(dictionary):
-    """X8: patience counts validations, and fairseq validates at every save in the middle of an epoch too."""
+    """X8, counted on each GPU; patience counts validations, also those at saves in the middle of an epoch."""
     for size in ("paper", "paper-mt"):
         cfg = configuration(PRETRAINING[size])
         streams = objectives_of(cfg, dictionary)["mlm"].cfg.batch_sentences
         assert int(cfg.task.updates_per_epoch) * streams == 200000 and cfg.checkpoint.patience == 10
         assert cfg.checkpoint.save_interval_updates == 0 and cfg.dataset.validate_interval == 1
+        assert cfg.task.batches_per_update == 64  # X16
     cfg = configuration(TRANSLATION["paper-mt"], "-s", "en", "-t", "de")
-    assert cfg.checkpoint.patience == 10 and cfg.dataset.max_tokens == 2000
+    assert cfg.checkpoint.patience == 10 and (cfg.dataset.max_tokens, cfg.task.batches_per_update) == (2000, 8)  # X16
     assert cfg.checkpoint.save_interval_updates == pytest.approx(200000 / 65, rel=0.05)
     assert cfg.dataset.validate_interval > 10000  # not after a pass through the text
 
@@ -193,7 +194,7 @@ def test_vecos_values_are_in_its_configurations(dictionary):
     assert (mono.mask_prob, bi.mask_prob) == (0.15, 0.25)  # V3
     assert (str(cfg.task.schedule), cfg.task.train_only) == ("alternate", None)  # V7
     assert (mono.length, bi.length, mono.alpha, bi.alpha) == (512, 128, 0.5, 0.5)  # V8
-    (batches,) = cfg.optimization.update_freq
+    batches = cfg.task.batches_per_update
     assert (batches * mono.batch_sentences, batches * bi.batch_sentences) == (1024, 4096)  # V8
     assert cfg.optimization.lr == [2e-4] and cfg.optimization.max_update == cfg.lr_scheduler.total_num_update == 240000
     assert (cfg.lr_scheduler.warmup_updates, cfg.optimizer.weight_decay) == (12000, 0.01)

@@ -51,7 +51,7 @@ def test_the_values_of_xglue_s_tasks():
     assert mlqa.optimization.lr == [3e-5] and mlqa.dataset.batch_size == 12 and mlqa.optimization.max_epoch == 2
     assert str(mlqa.task.normalization) == "mlqa"
     wpr = configuration(files_of("ranking", base, XGLUE / "understanding-wpr.yaml"))
-    assert wpr.dataset.batch_size * wpr.optimization.update_freq[0] == 32
+    assert wpr.dataset.batch_size * wpr.task.batches_per_update == 32
 
 
 @pytest.mark.parametrize(

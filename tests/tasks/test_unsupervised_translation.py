@@ -374,8 +374,9 @@ def settings(data, folder, *options):
 
 
 def test_the_noise_of_the_released_command_is_the_default(data_bin, tmp_path):
-    """The values of recipes/xlm/config/unsupervised.yaml (X11); an option replaces its own default alone."""
+    """The values of recipes/xlm/config/unsupervised.yaml (X11, X16); an option replaces its own default alone."""
     recipe = yaml.safe_load((ROOT / "recipes/xlm/config/unsupervised.yaml").read_text(encoding="utf-8"))
+    assert (recipe["batches-per-update"], recipe["max-tokens"]) == (8, 2000)
     expected, _ = settings(data_bin, tmp_path, "--objective-options", recipe["objective-options"])
     found, task = settings(data_bin, tmp_path)
     assert found == expected

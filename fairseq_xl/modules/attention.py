@@ -267,12 +267,19 @@ class _Attention(nn.Module):
         self.dropout = dropout
 
 
+def _joined(embed_dim: int, matrices: int) -> nn.Linear:
+    """A projection by several square matrices at once, whose number the weight has as `matrices`, for LAMB."""
+    projection = nn.Linear(embed_dim, matrices * embed_dim)
+    projection.weight.matrices = matrices  # type: ignore[attr-defined]  # LAMB reads it
+    return projection
+
+
 class SelfAttention(_Attention):
     """Multi-head self-attention with one fused projection."""
 
     def __init__(self, embed_dim: int, heads: int, dropout: float):
         super().__init__(embed_dim, heads, dropout)
-        self.qkv = nn.Linear(embed_dim, 3 * embed_dim)
+        self.qkv = _joined(embed_dim, 3)
         self.out = nn.Linear(embed_dim, embed_dim)
 
     def forward(
@@ -317,7 +324,7 @@ class CrossAttention(_Attention):
         self.keeps_weights = False
         self.weights: Tensor | None = None
         self.query = nn.Linear(embed_dim, embed_dim)
-        self.key_value = nn.Linear(embed_dim, 2 * embed_dim)
+        self.key_value = _joined(embed_dim, 2)
         self.out = nn.Linear(embed_dim, embed_dim)
 
     def forward(

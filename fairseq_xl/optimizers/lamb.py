@@ -36,7 +36,8 @@ class Lamb(MultiTensorOptimizer):
         x = x - lr |x| / |r| r           where |x| and |r| are not 0, else x - lr r
 
     The paper's models have phi(z) = z: norms are not clamped. As in the authors' code, tensors of one dimension
-    (biases, LayerNorms) have neither decay nor trust ratio. The ratios stay on the device; each is one kernel.
+    (biases, LayerNorms) have neither decay nor trust ratio. The matrices of q, k and v have one ratio each, though they
+    are one parameter here. The ratios stay on the device; each is one kernel.
     """
 
     def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
@@ -53,11 +54,19 @@ class Lamb(MultiTensorOptimizer):
             updates = list(torch._foreach_div(means, 1 - b1**step))
             torch._foreach_div_(updates, roots)
             weights = in_float32(chunk)
-            _scale_matrices(updates, weights, group["weight_decay"])
+            _scale_matrices(_matrices(updates, chunk), _matrices(weights, chunk), group["weight_decay"])
             torch._foreach_mul_(updates, -group["lr"])
             torch._foreach_add_(weights, updates)
             if weights is not chunk:
                 torch._foreach_copy_(chunk, weights)
+
+
+def _matrices(tensors: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
+    """The tensors of parameters; one that joins several `matrices`, such as those of q, k and v, as that many."""
+    numbers = [getattr(parameter, "matrices", 1) for parameter in parameters]
+    return [
+        part for tensor, number in zip(tensors, numbers) for part in (tensor.chunk(number) if number > 1 else [tensor])
+    ]
 
 
 def _scale_matrices(updates: list[Tensor], weights: list[Tensor], decay: float) -> None:

@@ -301,7 +301,7 @@ def _sixteen_bits(cfg: DictConfig) -> str:
 
 def _master(parameter: Parameter) -> Parameter:
     master = Parameter(parameter.data.float())
-    for name in ("param_group", "optim_overrides"):  # fairseq's, by which its optimizers group parameters
+    for name in ("param_group", "optim_overrides", "matrices"):  # fairseq's groups of parameters; of LAMB
         if hasattr(parameter, name):
             setattr(master, name, getattr(parameter, name))
     return master

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.modules.attention import CrossAttention, SelfAttention
 from fairseq_xl.optimizers.lamb import Lamb
 from tests.commands import equal_parameters, load, pretraining, run_train
 
@@ -107,6 +108,23 @@ def test_many_updates_are_those_of_each_tensor_alone():
         torch.testing.assert_close(parameter.detach(), x, rtol=1e-5, atol=1e-6)
 
 
+def test_joined_matrices_have_a_ratio_each():
+    """q, k and v as one parameter are updated as three; its bias, of one dimension, has no ratio."""
+    projection = SelfAttention(4, 2, 0.0).qkv
+    apart = [torch.nn.Parameter(part.detach().clone()) for part in projection.weight.chunk(3)]
+    optimizers = [Lamb(weights, **SETTINGS) for weights in ([*projection.parameters()], apart)]
+    generator = torch.Generator().manual_seed(1)
+    for scales in ([1.0, 10.0, 0.1], [0.1, 1.0, 5.0]):
+        gradients = [scale * torch.randn(4, 4, generator=generator) for scale in scales]
+        projection.weight.grad = torch.cat(gradients)
+        for part, gradient in zip(apart, gradients):
+            part.grad = gradient
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(projection.weight.detach(), torch.cat(apart).detach())
+    assert CrossAttention(4, 2, 0.0).key_value.weight.matrices == 2
+
+
 def line(data, folder, *more):
     command = pretraining(
         data, folder, "--optimizer", "xl_lamb", "--updates-per-epoch", 3, "--disable-validation", objectives="mlm"
@@ -129,9 +147,10 @@ def test_16_bits_keep_a_ratio_for_each_tensor(data_bin, tmp_path):
     run_train(line(data_bin, tmp_path / "before", *more[:-4], "--lr", 1e-12))
     run_train(line(data_bin, tmp_path / "after", *more, "--fp16", "--fp16-init-scale", 1))
     before, after = (load(tmp_path / name / "checkpoint_last.pt") for name in ("before", "after"))
-    for name in ("encoder.layers.0.ffn.up.weight", "encoder.layers.0.self_attention.out.weight"):
-        ratio = (after[name] - before[name]).norm() / before[name].norm()
-        assert ratio == pytest.approx(0.01, rel=0.1), name
+    attention = "encoder.layers.0.self_attention"
+    for name, count in (("encoder.layers.0.ffn.up", 1), (f"{attention}.out", 1), (f"{attention}.qkv", 3)):
+        for old, new in zip(*(weights[f"{name}.weight"].chunk(count) for weights in (before, after))):
+            assert (new - old).norm() / old.norm() == pytest.approx(0.01, rel=0.1), name
 
 
 @pytest.mark.parametrize("betas", ["0.9", "(0.9, 1)", "nonsense", "(0.9, 0.9, 0.9)"])

@@ -381,7 +381,10 @@ class Objective:
         return self.terms
 
     def values(self, sums: Sums) -> dict[str, Any]:
-        """{name in the log: value} from sums: bits per prediction and perplexity of each term, by corpus and of all."""
+        """{name in the log: value} from sums: bits per prediction and perplexity of each term, by corpus and of all.
+
+        TERM_mean_ppl is the mean of the perplexities over corpora, which stops XLM's pre-training if the term is mlm.
+        """
         losses, perplexities = {}, {}
         for term in [term for term in self.logged_terms if term in sums]:
             by_corpus = sums[term]
@@ -390,13 +393,15 @@ class Objective:
             means = {name: mean for name, pair in named_sums.items() if (mean := bits(pair)) is not None}
             losses |= {f"{name}_loss": round(mean, 3) for name, mean in means.items()}
             perplexities |= {f"{name}_ppl": get_perplexity(mean, round=3) for name, mean in means.items()}
+            perplexities |= {f"{term}_mean_ppl": round(mean, 3) for mean in self.perplexities(sums, [term])}
         return losses | perplexities
 
     def metric_names(self, corpora: Iterable[str]) -> list[str]:
         """Names of the values for --best-checkpoint-metric."""
         codes = list(corpora)
         names = dict.fromkeys(name for term in self.terms for corpus in codes for name in (term, f"{term}_{corpus}"))
-        return [f"{name}_{kind}" for name in names for kind in ("ppl", "loss")]
+        means = [f"{term}_mean_ppl" for term in self.terms if codes]
+        return [*(f"{name}_{kind}" for name in names for kind in ("ppl", "loss")), *means]
 
     def perplexities(self, sums: Sums, terms: Iterable[str]) -> Iterator[float]:
         """Yields the perplexity of each of the terms that has predictions: the mean over its corpora."""

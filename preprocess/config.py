@@ -16,6 +16,8 @@ from fairseq_xl.io.yaml_files import load
 
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")  # _cf: lower case too
 SPLITS = ("train", "valid", "test")
+#: kind of vocabulary that is learned -> settings of the other kind
+WITHOUT_EFFECT = {"xlm": ("coverage", "normalization"), "sentencepiece": ("codes", "lowercase_and_remove_accent")}
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,14 @@ class WordPiece:
 class Vocabulary:
     """Settings for learning sub-words (Lample & Conneau 2019, section 3.1), or an existing model."""
 
-    model: str = "unigram"  # "unigram" or "bpe"
-    size: int = 8000  # pieces of the SentencePiece model, <s>, </s> and <unk> included
+    model: str = "unigram"  # "unigram" or "bpe" of SentencePiece, or "fastbpe", XLM's kind
+    size: int = 8000  # pieces; of a SentencePiece model with <s>, </s> and <unk>
     alpha: float = 0.5  # exponent of the languages' shares in the sample, q_i ~ p_i^alpha
     sentences: int = 1000000  # maximum number of sentences sampled, from all languages together
     coverage: float | None = None  # share of characters with a piece of their own; None: `vocabulary.coverage_of`
     normalization: str = "nmt_nfkc"  # SentencePiece's rule: one of NORMALIZATIONS; "identity" for none
+    codes: int = 80000  # merges that fastbpe learns
+    lowercase_and_remove_accent: bool = True  # of fastbpe
     sentencepiece: str = ""  # an existing SentencePiece model instead of all the above, relative to the YAML file
     xlm: XLM | None = None  # XLM's codes and vocabulary instead
     wordpiece: WordPiece | None = None  # a WordPiece vocabulary instead; the name of its file alone will do
@@ -53,6 +57,11 @@ class Vocabulary:
     def existing(self) -> Kind | None:
         """The kind of the existing vocabulary; None for one that is to be learned."""
         return next((name for name in FILES if getattr(self, name)), None)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the existing vocabulary, or of the one that is to be learned."""
+        return self.existing or ("xlm" if self.model == "fastbpe" else "sentencepiece")
 
     def source(self, root: Path) -> Source:
         """The existing vocabulary, whose files are relative to `root`."""
@@ -66,7 +75,8 @@ class Vocabulary:
         """Describes each value out of range."""
         most = bounds.LARGEST_VOCABULARY
         checks = (
-            ("model", self.model in ("unigram", "bpe"), "unigram or bpe"),
+            ("model", self.model in ("unigram", "bpe", "fastbpe"), "unigram, bpe or fastbpe"),
+            ("codes", self.codes > 0, "more than 0"),
             ("size", 0 < self.size < most, f"more than 0 and below {most}"),
             ("alpha", 0 <= self.alpha <= 1, "from 0 to 1"),
             ("sentences", self.sentences > 0, "more than 0"),
@@ -156,7 +166,7 @@ class Config:
         vocabulary = {
             key: value
             for key, value in asdict(self.vocabulary).items()
-            if (key == existing if existing else key not in FILES)
+            if (key == existing if existing else key not in (*FILES, *WITHOUT_EFFECT.get(self.vocabulary.kind, ())))
         }
         description: dict[str, Any] = {"languages": list(self.languages), "vocabulary": vocabulary}
         description |= {"tokenizer": self.tokenizers} if self.tokenizers else {}
@@ -268,13 +278,15 @@ def _vocabulary(value: Any, problems: list[str]) -> Vocabulary:
         missing = [name for name, value in asdict(settings[existing]).items() if value == ""]
         problems += [f"vocabulary: {existing}: {name} must name a file" for name in missing]
     vocabulary = Vocabulary(**settings)
+    without_effect = () if existing else [key for key in WITHOUT_EFFECT[vocabulary.kind] if key in settings]
+    problems += [f"vocabulary: {key} has no effect with model {vocabulary.model}" for key in without_effect]
     problems += vocabulary.problems()
     return vocabulary
 
 
 def _tokenizers(value: Any, languages: tuple[str, ...], vocabulary: Vocabulary, problems: list[str]) -> dict[str, str]:
-    """Returns the tokenizers by language; with XLM's vocabulary, XLM's is the default."""
-    is_xlm = vocabulary.existing == "xlm"
+    """Returns the tokenizers by language; with XLM's kind of vocabulary, XLM's is the default."""
+    is_xlm = vocabulary.kind == "xlm"
     valid = (tokenizers.SEGMENTED,) if is_xlm else tuple(tokenizers.PACKAGES)
     names = dict.fromkeys(languages, tokenizers.XLM) if is_xlm else {}
     for language, name in _mapping(value, "tokenizer", languages, problems).items():

@@ -22,7 +22,8 @@ from fairseq_xl.data.vocabulary.special_symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import sha256_of
-from preprocess import check, clean, encode, manifests, overlap, shards, vocabulary
+from fairseq_xl.io.versions import version
+from preprocess import check, clean, encode, fastbpe, manifests, overlap, shards, vocabulary
 from preprocess.binarize import (
     begin_to_import,
     binarize,
@@ -225,7 +226,7 @@ class _Preparation(Run):
         overlap.warn(self.stages.run("overlap", inputs, [], work))
 
     def new_model(self) -> dict:
-        """Samples sentences and trains a SentencePiece model; returns the counts of sampled sentences."""
+        """Samples sentences and learns the sub-words; returns the counts of sampled sentences."""
         training, sampled = vocabulary.training_files(self.config), vocabulary.sampled_files(self.config)
         counts = {language: self.sentences(names) for language, names in sampled.items()}
         options = self.config.vocabulary
@@ -240,20 +241,28 @@ class _Preparation(Run):
         sampling = self.stages.run(
             "sample", inputs, [sample], lambda: vocabulary.write_sample(self.config, counts, sample, small)
         )
-        options = replace(options, coverage=vocabulary.coverage_of(options, sample, small))
-        self.config = replace(self.config, vocabulary=options)  # for the manifest
         inputs = {"sample": sha256_of(sample), "model": options.model, "size": options.size}
-        inputs |= {"coverage": options.coverage, "normalization": options.normalization}
-        inputs["sentencepiece"] = sentencepiece.__version__
-        (model,) = self.subwords.files
-        if model.exists() and self.dictionary.exists() and not self.stages.is_current("vocabulary", inputs, [model]):
+        files: list[Path] = list(self.subwords.files)
+        if options.kind == "xlm":
+            inputs |= {"codes": options.codes, "lower": options.lowercase_and_remove_accent}
+            inputs[fastbpe.PACKAGE] = version(fastbpe.PACKAGE)
+            learn = functools.partial(fastbpe.learn, sample, options, *files)
+            instruction = f"with vocabulary: {{xlm: {{codes: {files[0]}, vocab: {files[1]}}}}}"
+        else:
+            options = replace(options, coverage=vocabulary.coverage_of(options, sample, small))
+            self.config = replace(self.config, vocabulary=options)  # for the manifest
+            inputs |= {"coverage": options.coverage, "normalization": options.normalization}
+            inputs["sentencepiece"] = sentencepiece.__version__
+            learn = functools.partial(vocabulary.train_model, sample, options, *files)
+            instruction = f"with --spm-model {files[0]} --dict {self.dictionary}"
+        if files[0].exists() and self.dictionary.exists() and not self.stages.is_current("vocabulary", inputs, files):
             logger.warning(
                 "%s: text or options of the vocabulary have changed since it was learned: another one is learned now, "
                 "which checkpoints trained on this data folder do not fit; to keep the present one, stop this run and "
-                "start it with --spm-model %s --dict %s",
-                *(self.data_bin, model, self.dictionary),
+                "start it %s",
+                *(self.data_bin, instruction),
             )
-        self.stages.run("vocabulary", inputs, [model], lambda: vocabulary.train_model(sample, options, model))
+        self.stages.run("vocabulary", inputs, files, learn)
         return sampling
 
     def reuse(self, existing: list[Path]) -> None:
@@ -379,6 +388,8 @@ class _Preparation(Run):
             return
         if not learned:
             keep = "a vocabulary that is learned from this text keeps them"
+        elif self.subwords.kind == "xlm":
+            keep = "a larger `size` of the vocabulary keeps them"
         elif (self.config.vocabulary.coverage or 0) < vocabulary.ALL:
             keep = f"`vocabulary: {{coverage: {vocabulary.ALL}}}` in the description keeps them"
         else:

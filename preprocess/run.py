@@ -31,9 +31,12 @@ class Run:
         # subfolders of the data folder; "" is the data folder itself
         self.shards = [str(shard) for shard in range(config.shards)] if config.shards else [""]
         self.joint = stages.folder / "joint" if config.shards else self.data_bin  # of the vocabulary of all shards
-        existing = config.vocabulary.existing and config.vocabulary.source(config.root)
-        kind, options = (existing.kind, existing.options) if existing else ("sentencepiece", {})
-        self.subwords = subwords.in_folder(self.joint, kind, options)
+        vocabulary = config.vocabulary
+        if vocabulary.existing:
+            options = vocabulary.source(config.root).options
+        else:
+            options = {name: getattr(vocabulary, name) for name in subwords.OPTIONS[vocabulary.kind]}
+        self.subwords = subwords.in_folder(self.joint, vocabulary.kind, options)
         self.dictionary = self.joint / "dict.txt"
         self.ids = stages.folder / "ids.txt"  # the symbols of dict.txt without their counts, for fairseq-preprocess
         self.encoded = stages.folder / "encoded"

@@ -17,6 +17,8 @@ from fairseq_xl.data.vocabulary.subwords import OTHER_SYMBOLS, Source, Subwords,
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import read_whole, replacing
 from fairseq_xl.io.fingerprints import symbols_digest
+from fairseq_xl.io.versions import version
+from preprocess import fastbpe
 from preprocess.config import Config, Vocabulary
 from preprocess.files import texts_in
 
@@ -141,7 +143,11 @@ def coverage_of(options: Vocabulary, sample: Path, small: bool) -> float:
 
 
 def version_problems(options: Vocabulary) -> list[str]:
-    """Describes each reason why the installed SentencePiece cannot learn the vocabulary."""
+    """Describes each reason why the installed packages cannot learn the vocabulary."""
+    if options.model == "fastbpe":
+        missing = version(fastbpe.PACKAGE) is None
+        sentence = f"vocabulary: model fastbpe needs a package that is not installed: pip install {fastbpe.PACKAGE}"
+        return [sentence] if missing else []
     if sentencepiece.__version__ != UNFINISHED or options.model != "unigram":
         return []
     return [

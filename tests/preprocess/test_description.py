@@ -82,10 +82,11 @@ def test_problems(tmp_path, old, new, expected):
     [
         (
             "sise: 3",
-            "valid keys: model, size, alpha, sentences, coverage, normalization, sentencepiece, xlm, wordpiece",
+            "valid keys: model, size, alpha, sentences, coverage, normalization, codes, lowercase_and_remove_accent, "
+            "sentencepiece, xlm, wordpiece",
         ),
         ("size: big", "vocabulary: size must be of type int, found 'big'"),
-        ("model: wordpiece", "model must be unigram or bpe, found 'wordpiece'"),
+        ("model: wordpiece", "model must be unigram, bpe or fastbpe, found 'wordpiece'"),
         ("alpha: -1", "alpha must be from 0 to 1, found -1.0"),
         ("alpha: nan", "alpha must be from 0 to 1, found nan"),
         ("size: 99999999", "size must be more than 0 and below 2000000, found 99999999"),

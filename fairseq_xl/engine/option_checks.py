@@ -84,8 +84,11 @@ def split_update(cfg: DictConfig) -> None:
         raise UserError(f"{option}: leave out --update-freq, which follows from it and the number of processes")
     if cfg.optimization.skip_remainder_batch:
         raise UserError(f"{option}: leave out --skip-remainder-batch, the last update of an epoch is of what is left")
-    if batches % processes:
-        divisors = [count for count in range(1, batches + 1) if batches % count == 0]
+    objectives = cfg.task.objectives.count(",") + 1 if str(cfg.task.get("schedule")) == "cycle" else 1
+    # a process has all objectives of a cycle; another number of batches is refused where the cycle is planned
+    rounds = batches if batches % objectives else batches // objectives
+    if rounds % processes:
+        divisors = [count for count in range(1, rounds + 1) if rounds % count == 0]
         index = bisect(divisors, processes)
         nearest = " or ".join(map(str, divisors[index - 1 : index + 1]))
         raise UserError(f"{option} cannot be divided by {processes} processes: start {nearest}")

@@ -30,9 +30,9 @@ def test_what_is_no_number_of_updates_is_refused(value):
     assert [number_of_updates(each) for each in ("auto", "3", 3)] == ["auto", 3, 3]
 
 
-def run_of(batches, processes=1, frequency=1, skip=False):
+def run_of(batches, processes=1, frequency=1, skip=False, **task):
     optimization = {"update_freq": [frequency], "skip_remainder_batch": skip}
-    task = {"batches_per_update": batches, "update_freq": [frequency]}
+    task |= {"batches_per_update": batches, "update_freq": [frequency]}
     distributed = {"distributed_world_size": processes}
     return OmegaConf.create({"task": task, "optimization": optimization, "distributed_training": distributed})
 
@@ -42,6 +42,7 @@ def run_of(batches, processes=1, frequency=1, skip=False):
     [
         (run_of(64, 6), "64 cannot be divided by 6 processes: start 4 or 8"),
         (run_of(8, 100), "8 cannot be divided by 100 processes: start 8"),
+        (run_of(40, 10, schedule="cycle", objectives="mlm,tlm,clm,xdae,nsp"), "40 .* 10 processes: start 8"),
         (run_of(8, frequency=2), "8: leave out --update-freq"),
         (run_of(8, skip=True), "8: leave out --skip-remainder-batch"),
         (run_of(0), "0: 1 or more is needed"),

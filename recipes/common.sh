@@ -35,23 +35,35 @@ usage() {
     echo "$0 describes them."
 }
 
+# take NAME ... -- "$@": sets the variables NAME to the values of the options --NAME among the arguments, or to "", and
+# `words` to the other arguments. An option that begins with --no- has no value: its variable is the option itself.
+take() {
+    local names=" " option
+    words=()
+    while [ "$1" != -- ]; do names+="$1 "; printf -v "$1" ""; shift; done
+    shift
+    while [ $# -gt 0 ]; do
+        option=${1%%=*} option=${option#--} option=${option//-/_}
+        case $names:$1 in
+            *" $option "*:--no-*) printf -v "$option" %s "$1" ;;
+            *" $option "*:--*=*) printf -v "$option" %s "${1#*=}" ;;
+            *" $option "*:--*) [ $# -gt 1 ] || refuse "$1 needs a value"; set -- "$1=$2" "${@:3}"; continue ;;
+            *) words+=("$1") ;;
+        esac
+        shift
+    done
+}
+
 # fairseq-train ARGUMENTS ..., -validate, -generate: prints and runs the command; fairseq-train in the processes of
 # --launch 'COMMAND ...' if that is among the arguments. `last fairseq-train ARGUMENTS ...` replaces the script by it: it
 # gets the script's signals.
 fairseq-train() {
-    local words=() launch=()
-    while [ $# -gt 0 ]; do
-        case $1 in
-            --launch=*) read -ra launch <<<"${1#*=}" ;;
-            --launch) set -- "$1=${2-}" "${@:3}"; continue ;;
-            *) words+=("$1") ;;
-        esac
-        case $1:${launch[0]-} in
-            --launch=*:-* | --launch=*:) refuse "--launch needs a command, such as 'torchrun --nproc_per_node 8'" ;;
-            --launch=*:torchrun) launch=(torchrun --no-python "${launch[@]:1}") ;;
-        esac
-        shift
-    done
+    local launch words
+    take launch -- "$@"
+    [[ $launch = [!-]* || " $*" != *" --launch"* ]] ||
+        refuse "--launch needs a command, such as 'torchrun --nproc_per_node 8'"
+    read -ra launch <<<"$launch"
+    [ "${launch[0]-}" != torchrun ] || launch=(torchrun --no-python "${launch[@]:1}")
     printed ${launch[@]+"${launch[@]}"} fairseq-train "${words[@]}"
 }
 fairseq-validate() { printed fairseq-validate "$@"; }
@@ -66,34 +78,26 @@ printed() {
 # binarizes it with fairseq-preprocess, and sets $data to the folder, $save_dir/data-bin.
 from_text() {
     [[ $data = *.yaml ]] || return 0
-    local corpus=$data pieces=$save_dir/pieces text pair language further splits dictionary
+    local corpus=$data pieces=$save_dir/pieces text language pair prefix options split
     data=$save_dir/data-bin
     [ ! -f "$data/dict.txt" ] || return 0  # it is complete
     python -m fairseq_xl data encode "$corpus" "$pieces"
     for text in "$pieces"/train.*; do
         [ -e "$text" ] || refuse "$corpus: no training text, or shards, which fairseq-xl data prepare makes"
-        pair=${text##*/train.} language=${text##*.} further=() splits=() dictionary=(--srcdict "$pieces/dict.txt")
-        if [ "$pair" = "$language" ]; then
-            further=(--only-source) text=
-        elif [[ $pair = "$language-"* ]]; then  # the file of the source, such as train.en-de.en
-            pair=${pair%."$language"} text=.$pair
-            further=(--target-lang "${pair#"$language-"}") dictionary+=(--tgtdict "$pieces/dict.txt")
-        else
-            continue
-        fi
-        for split in valid test; do
-            ! text_file "$pieces/$split$text.$language" || splits+=("--${split}pref" "$pieces/$split$text")
+        language=${text##*.} pair=${text##*/train.} pair=${pair%".$language"}  # en and en; of a pair, en and en-de
+        [[ $pair- = "$language-"* ]] || continue  # the file of the target
+        prefix=.$pair options=(--target-lang "${pair#"$language-"}" --tgtdict "$pieces/dict.txt")
+        [ "$pair" != "$language" ] || { prefix= && options=(--only-source); }
+        for split in train valid test; do
+            ! text_file "$pieces/$split$prefix.$language" || options+=("--${split}pref" "$pieces/$split$prefix")
         done
-        printed fairseq-preprocess --source-lang "$language" "${further[@]}" --trainpref "$pieces/train$text" \
-            ${splits[@]+"${splits[@]}"} "${dictionary[@]}" --destdir "$data" --workers 2 >"$save_dir/preprocess.log"
+        printed fairseq-preprocess --source-lang "$language" --srcdict "$pieces/dict.txt" "${options[@]}" \
+            --destdir "$data" --workers 2 >"$save_dir/preprocess.log"
     done
     for text in "$pieces"/{sentencepiece.model,xlm.codes,xlm.vocab,wordpiece.vocab,dict.txt}; do
         [ ! -f "$text" ] || cp "$text" "$data"
     done
 }
-
-# check_number OPTION NUMBER: fails unless NUMBER is a whole number above 0.
-check_number() { [[ $2 =~ ^[1-9][0-9]*$ ]] || refuse "$1 $2: a whole number above 0 is needed"; }
 
 # check_language DATA LANGUAGE: fails unless the dictionary of the data folder has the language.
 check_language() {
@@ -120,24 +124,8 @@ task_type() {
 # check_files TASK_FILES SPLIT LANGUAGE [SUFFIX]: fails unless TASK_FILES/SPLIT.LANGUAGE.SUFFIX exists (default: tsv).
 check_files() { text_file "$1/$2.$3.${4:-tsv}" || refuse "TASK_FILES $1: it has no $2.$3.${4:-tsv}"; }
 
-# take_own_options "$@": sets `words` to the arguments without --no-scores, --predict 'FLAGS' and --generate 'FLAGS',
-# which are no flags of fairseq-train, and the arrays `unscored`, `predict` and `generate` to these options.
-take_own_options() {
-    words=() unscored=() predict=() generate=()
-    while [ $# -gt 0 ]; do
-        case $1 in
-            --no-scores) unscored=("$1") ;;
-            --predict=*) read -ra predict <<<"${1#*=}" ;;
-            --generate=*) read -ra generate <<<"${1#*=}" ;;
-            --predict | --generate) set -- "$1=${2?$1 needs flags}" "${@:3}"; continue ;;
-            *) words+=("$1") ;;
-        esac
-        shift
-    done
-}
-
-# setting NAME [--config FILE ...] [--flag value ...]: prints the value of --NAME: the last one among the flags, or else
-# among the files; nothing if none has it.
+# setting NAME[=DEFAULT] [--config FILE ...] [--flag value ...]: prints the value of --NAME: the last one among the
+# flags, or else among the files; otherwise DEFAULT.
 setting() { python -m recipes.finetuning setting "$@"; }
 
 # replacing FILE COMMAND ...: replaces FILE by the output of COMMAND if COMMAND succeeds. The output first goes to
@@ -149,11 +137,14 @@ replacing() {
     mv "$file.tmp" "$file"
 }
 
-# what_failed LOG: prints the error that a command ended with, or else the last lines of its log.
-what_failed() {
-    local end
-    end=$(tail -n 3 "$1")
+# logged LOG COMMAND ...: runs a command with its output in LOG. If it fails, prints the error that it ended with, or
+# else the last lines, and fails.
+logged() {
+    local log=$1 end
+    mkdir -p "${log%/*}"
+    "${@:2}" >"$log" 2>&1 && return
+    end=$(tail -n 3 "$log")
     [[ $end != *"fairseq_xl: error"* ]] || end="fairseq_xl: error${end#*fairseq_xl: error}"
     echo "$end" >&2
+    return 1
 }
-

@@ -12,31 +12,25 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 arguments type data save_dir task_files train_langs eval_langs -- "$@"
-labeled=
 shift 6
+take no_scores predict -- "$@"
+labeled= score=()
 task_type "$type"
-take_own_options "$@"
-score=()
 set -- "${type_config[@]}" ${words[@]+"${words[@]}"}
-python -m recipes.finetuning check "$train_langs" "$eval_langs" "$type:$task_files" "$@" ${unscored[@]+"${unscored[@]}"} \
-    "--predict=${predict[*]-}"
-[ "${unscored[*]-}" ] || labeled=$(python -m recipes.finetuning labeled "$type:$task_files" test "$eval_langs")
+python -m recipes.finetuning check "$train_langs" "$eval_langs" "$type:$task_files" "$@" $no_scores "--predict=$predict"
+[ "$no_scores" ] || labeled=$(python -m recipes.finetuning labeled "$type:$task_files" test "$eval_langs")
 python -m recipes.settings --may-grow "$save_dir" "$type" "$train_langs" "$eval_langs" "$data/dict.txt" \
     "$data/sentencepiece.model" "$task_files" "$@"
 fairseq-train "$data" --user-dir "$package" "$@" --task-files "$task_files" --train-langs "$train_langs" \
     --eval-langs "$eval_langs" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 checkpoint=$save_dir/checkpoint_best.pt validated=$(setting valid-langs "$@")
 [ -e "$checkpoint" ] || checkpoint=$save_dir/checkpoint_last.pt
-fairseq-validate "$data" --user-dir "$package" --config "$recipes/xlm/config/predict.yaml" --task "$task" \
-    --path "$checkpoint" --task-files "$task_files" --eval-langs "$eval_langs" \
-    ${validated:+--valid-langs "$validated"} \
-    --predictions-to "$save_dir/predictions" ${predict[@]+"${predict[@]}"} >"$save_dir/test.log" 2>&1 ||
-    { what_failed "$save_dir/test.log"; exit 1; }
-[ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save_dir/predictions"; exit; }
+logged "$save_dir/test.log" fairseq-validate "$data" --user-dir "$package" --config "$recipes/xlm/config/predict.yaml" \
+    --task "$task" --path "$checkpoint" --task-files "$task_files" --eval-langs "$eval_langs" \
+    ${validated:+--valid-langs "$validated"} --predictions-to "$save_dir/predictions" $predict
+[ ! "$no_scores" ] || { echo "not scored (--no-scores): $save_dir/predictions"; exit; }
 [ "$labeled" ] || { echo "not scored (no labels): $save_dir/predictions"; exit; }
-if [ "$type" = question-answering ]; then
-    normalization=$(setting normalization "$@")
-    score=(--references "$task_files" --normalization "${normalization:-squad}")
-fi
+[ "$type" != question-answering ] ||
+    score=(--references "$task_files" --normalization "$(setting normalization=squad "$@")")
 python -m fairseq_xl score "$type" "$save_dir/predictions" --langs "$eval_langs" --output "$save_dir/scores.json" \
     ${score[@]+"${score[@]}"} || { echo "finetune.sh: the predictions are in $save_dir/predictions" >&2; exit 1; }

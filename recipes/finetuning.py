@@ -1,17 +1,17 @@
-"""Checks before, and figures after, `finetune.sh` and `multitask.sh`.
+"""Checks and settings of `finetune.sh` and `multitask.sh`.
 
 python -m recipes.finetuning check TRAIN_LANGS EVAL_LANGS [NAME=]TYPE:TASK_FILES ... [--config FILE ...] [--flag ...]
 python -m recipes.finetuning objectives TRAIN_LANGS EVAL_LANGS NAME=TYPE:TASK_FILES ... [--config FILE ...] [--flag ...]
 python -m recipes.finetuning labeled TYPE:TASK_FILES SPLIT LANGS
-python -m recipes.finetuning setting NAME [--config FILE ...] [--flag value ...]
-python -m recipes.finetuning show SCORES.json ...
+python -m recipes.finetuning scored EVAL_LANGS NAME=TYPE:TASK_FILES ...
+python -m recipes.finetuning setting NAME[=DEFAULT] [--config FILE ...] [--flag value ...]
 
 `check` fails unless the files of every split and language exist. The flags are those of fairseq-train,
 --launch, --no-scores and --predict, whose value has flags of fairseq-validate. EVAL_LANGS has the languages,
 and may have those of single tasks: "en,de,fr NAME=en,de". `objectives` prints, as YAML, the flags of a run with an
 objective for each task. `labeled` prints the languages with labels in their file of a split, joined by commas, and the
-others on stderr. `setting` prints the value of --NAME, or nothing. `show` prints the averages of each file of scores
-and its path; with several files a line begins with the file's name.
+others on stderr. `scored` prints a line for each task: NAME, TYPE, TASK_FILES, its languages, and those with labels in
+the test files, separated by tabs. `setting` prints the value of --NAME, or else DEFAULT or nothing.
 """
 
 import itertools
@@ -28,7 +28,6 @@ from fairseq_xl import register
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.io.compressed import stored
-from fairseq_xl.io.files import read_json
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, expanded
 from fairseq_xl.io.options import option_name
 from recipes.entry_point import call
@@ -131,13 +130,27 @@ def validation_languages(name: str, evaluated: str, flags: dict[str, Any]) -> st
 def labeled(task: str, split: str, codes: str) -> None:
     """Prints the languages with labels in their file of a split; ``TYPE:TASK_FILES`` is the task."""
     kind, _, folders = task.partition(":")
+    sys.stdout.write(",".join(labeled_languages(kind, folders, split, codes)) + "\n")
+
+
+def scored(evaluate: str, *words: str) -> None:
+    """Prints name, TYPE, TASK_FILES, languages and languages with labels of each task, separated by tabs."""
+    tasks, _ = parse(words)
+    for name, codes in languages_of(tasks, evaluate).items():
+        kind, folders = tasks[name]
+        labels = labeled_languages(kind, folders, "test", codes)
+        sys.stdout.write("\t".join([name, kind, folders, codes, ",".join(labels)]) + "\n")
+
+
+def labeled_languages(kind: str, folders: str, split: str, codes: str) -> list[str]:
+    """Returns the languages with labels in their file of a split, and prints the others on stderr."""
     objective = file_reader(kind)
     names = {code: f"{split}.{code}.{objective.suffix}" for code in codes.split(",")}
     paths = {code: file_in(folders.split(os.pathsep), name) for code, name in names.items()}
     labeled_codes = [code for code, path in paths.items() if any(map(objective.is_labeled, objective.read(path, code)))]
     if unlabeled := [code for code in paths if code not in labeled_codes]:
         sys.stderr.write(f"{folders}: no labels in {split} of {', '.join(unlabeled)}: predicted, and not scored\n")
-    sys.stdout.write(",".join(labeled_codes) + "\n")
+    return labeled_codes
 
 
 def options(words: tuple[str, ...]) -> dict[str, Any]:
@@ -164,22 +177,11 @@ def missing_files(folders: str, split: str, codes: list[str], suffix: str) -> It
 
 
 def setting(name: str, *words: str) -> None:
-    """Prints the value of --`name` in configurations and flags, or nothing."""
-    if value := options(words).get(f"--{name}"):
+    """Prints the value of --NAME in configurations and flags; otherwise that of `name`, NAME=DEFAULT, or nothing."""
+    name, _, default = name.partition("=")
+    if value := options(words).get(f"--{name}", default):
         sys.stdout.write(f"{value}\n")
 
 
-def show(*files: str) -> None:
-    """Prints the averages in files of scores and their paths."""
-    for file in files:
-        scores = read_json(Path(file))
-        name = f"{Path(file).stem} " if len(files) > 1 else ""
-        averaged = f"(average of {', '.join(scores['languages'])})" if len(scores["languages"]) > 1 else ""
-        for metric, value in scores.items():
-            if isinstance(value, float):
-                sys.stdout.write(f"{name}{metric} {value:.2f} {averaged}".rstrip() + "\n")
-        sys.stdout.write(f"{file}\n")
-
-
 if __name__ == "__main__":
-    call({"check": check, "objectives": objectives, "labeled": labeled, "setting": setting, "show": show}, __doc__)
+    call({"check": check, "objectives": objectives, "labeled": labeled, "setting": setting, "scored": scored}, __doc__)

@@ -9,7 +9,9 @@ arguments data save_dir body checkpoint task_files language seeds -- "$@"
 shift 7
 [ -e "$body" ] || refuse "BODY $body: no such file or folder"  # published weights are a folder
 [ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
-for seed in ${seeds//,/ }; do check_number SEEDS "$seed"; done
+for seed in ${seeds//,/ }; do
+    [[ $seed =~ ^[1-9][0-9]*$ ]] || refuse "SEEDS $seed: a whole number above 0 is needed"
+done
 check_language "$data" "$language"
 check_files "$task_files" valid "$language"
 [ ! -e "$save_dir/language-module.pt" ] || [ -f "$save_dir/settings.json" ] ||

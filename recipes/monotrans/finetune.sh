@@ -9,15 +9,9 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments data save_dir task_files language body -- "$@"
 shift 5
+take type -- "$@"
+type=${type:-classification}
 [ -d "$task_files" ] || refuse "TASK_FILES $task_files: no such folder"
-words=() type=classification
-while [ $# -gt 0 ]; do
-    case $1 in
-        --type) type=${2:?--type needs a TYPE}; shift ;;
-        *) words+=("$1") ;;
-    esac
-    shift
-done
 task_type "$type"
 configs=("${type_config[@]}" --config "$recipes/monotrans/config/finetune.yaml")
 case $type in

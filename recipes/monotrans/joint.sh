@@ -8,8 +8,7 @@ set -euo pipefail
 arguments data save_dir task_files language targets body -- "$@"
 tests=()
 shift 6
-type=$(setting type "$@")
-type=${type:-classification}
+type=$(setting type=classification "$@")
 task_type "$type"
 [ -z "$(tr , '\n' <<<"$language,$targets" | sort | uniq -d)" ] || refuse "$language and $targets: one is named twice"
 for target in $language ${targets//,/ }; do

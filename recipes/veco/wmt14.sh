@@ -25,7 +25,9 @@ python -m fairseq_xl data encode "$corpus/corpus.yaml" "$pieces" \
 [ "$init" = random ] || set -- "$@" --init-from "$init"
 fairseq-train "$save_dir/data-bin" --user-dir "$package" --config "$recipes/veco/config/translate.yaml" \
     --source-lang "$source" --target-lang "$target" "$@" --save-dir "$save_dir" --log-file "$save_dir/train.log"
-python -m fairseq_xl model average --last 10 "$save_dir" --updates --output "$save_dir/average.pt"
+saved=$(find "$save_dir" -maxdepth 1 -name 'checkpoint_[0-9]*_[0-9]*.pt' | wc -l) # of --save-interval-updates
+python -m fairseq_xl model average --last $((saved < 10 ? saved : 10)) "$save_dir" --updates \
+    --output "$save_dir/average.pt"
 fairseq-generate "$save_dir/data-bin" --user-dir "$package" --config "$recipes/xlm/config/generate.yaml" \
     --source-lang "$source" --target-lang "$target" --path "$save_dir/average.pt" --results-path "$save_dir"
 python -m fairseq_xl score bleu "$save_dir/generate-test.txt" \

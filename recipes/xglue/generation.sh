@@ -1,38 +1,30 @@
 #!/usr/bin/env bash
 # generation.sh MODE DATA SAVE_DIR TASK_FILES LANGUAGES INIT [--config FILE ...] [--flag value ...]: fine-tuning for
 # titles, questions or summaries in the text's own language; ends with SAVE_DIR/scores.json: BLEU-4, ROUGE-L and the
-# share of outputs in a wrong language, in each of LANGUAGES. Validation text of LANGUAGES, or of --valid-langs, selects
-# the checkpoint.
-#
-#   pivot            trains on the first of LANGUAGES, generates every language (G11)
-#   multi-language   trains on all languages together, generates every language (G12)
-#   LANGUAGE         trains on this one of LANGUAGES, generates every language
-#
-# TASK_FILES has SPLIT.LANGUAGE.src and .tgt, raw text line by line. INIT is a checkpoint of xDAE or xFNP, an encoder's,
-# or "random". The model has the size and settings of the paper's xDAE; --config
-# recipes/xglue/config/generation-xfnp.yaml has xFNP's. --generate "--lenpen 0.8 --beam 10" has flags of fairseq-generate
-# for the test sets. A repeated run resumes: it generates only languages without outputs. A SAVE_DIR that was made with
-# other weights or settings is refused.
+# share of outputs in a wrong language, in each of LANGUAGES. MODE "pivot" trains on the first of LANGUAGES (G11),
+# "multi-language" on all together (G12), one of LANGUAGES on this one; validation text of LANGUAGES, or of
+# --valid-langs, selects the checkpoint. TASK_FILES has SPLIT.LANGUAGE.src and .tgt, raw text line by line. INIT is a
+# checkpoint of xDAE or xFNP, an encoder's, or "random". The model has the size and settings of the paper's xDAE;
+# --config recipes/xglue/config/generation-xfnp.yaml has xFNP's, generation-toy.yaml those of a small model. --generate
+# "--lenpen 0.8 --beam 10" has flags of fairseq-generate for the test sets. A repeated run resumes: it generates only
+# languages without outputs. A SAVE_DIR that was made with other weights or settings is refused.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments mode data save_dir task_files languages init -- "$@"
 shift 6
-take_own_options "$@"
+take generate -- "$@"
 set -- ${words[@]+"${words[@]}"}
-case ,pivot,multi-language,$languages, in
-    *",$mode,"*) ;;
-    *) refuse "MODE $mode: one of pivot, multi-language${languages:+, ${languages//,/, }}" ;;
-esac
-trained=$mode
+[[ ,pivot,multi-language,$languages, = *",$mode,"* ]] ||
+    refuse "MODE $mode: one of pivot, multi-language${languages:+, ${languages//,/, }}"
+configs=$recipes/xglue/config trained=$mode
 [ "$mode" != pivot ] || trained=${languages%%,*}
 [ "$mode" != multi-language ] || trained=$languages
 for language in ${trained//,/ }; do
     text_file "$task_files/train.$language.src" || refuse "$task_files/train.$language.src: no such file"
 done
-configs=$recipes/xglue/config
 [ "$init" = random ] || set -- "$@" --init-from "$init"
 python -m recipes.settings "$save_dir" "$mode" "$languages" "$init" "$data/dict.txt" "$data/sentencepiece.model" \
-    "$task_files" --config "$configs/generation.yaml" "$configs/generate.yaml" "$@" --generate ${generate[@]+"${generate[@]}"}
+    "$task_files" --config "$configs/generation.yaml" "$configs/generate.yaml" "$@" --generate $generate
 fairseq-train "$data" --user-dir "$package" --config "$configs/generation.yaml" "$@" --task-files "$task_files" \
     --train-langs "$trained" --eval-langs "$languages" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 for language in ${languages//,/ }; do
@@ -40,9 +32,8 @@ for language in ${languages//,/ }; do
     [ ! -f "$folder/generate-test.txt" ] || continue
     rm -rf "$folder" "$folder.part"
     fairseq-generate "$data" --user-dir "$package" --config "$configs/generate.yaml" --eval-langs "$language" \
-        --results-path "$folder.part" --path "$save_dir/checkpoint_best.pt" --task-files "$task_files" \
-        ${generate[@]+"${generate[@]}"}
+        --results-path "$folder.part" --path "$save_dir/checkpoint_best.pt" --task-files "$task_files" $generate
     mv "$folder.part" "$folder"
 done
-replacing "$save_dir/scores.json" python -m fairseq_xl score generation "$save_dir/outputs" --langs "$languages" \
-    --references "$task_files"
+python -m fairseq_xl score generation "$save_dir/outputs" --langs "$languages" --references "$task_files" \
+    --output "$save_dir/scores.json"

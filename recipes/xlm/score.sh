@@ -11,9 +11,9 @@ text_file "$reference" || refuse "REFERENCE $reference: no such file"
 mkdir -p "$output_dir"
 part=$(mktemp -d "$output_dir/generate.XXXXXX")
 trap 'rm -rf "$part"' EXIT
-fairseq-generate "$data" --user-dir "$package" --config "$recipes/xlm/config/generate.yaml" --path "$checkpoint" \
-    -s "$source_lang" -t "$target_lang" "$@" --results-path "$part" >"$output_dir/generate.log" 2>&1 ||
-    { what_failed "$output_dir/generate.log"; exit 1; }
+logged "$output_dir/generate.log" fairseq-generate "$data" --user-dir "$package" \
+    --config "$recipes/xlm/config/generate.yaml" --path "$checkpoint" -s "$source_lang" -t "$target_lang" "$@" \
+    --results-path "$part"
 generated=$(basename "$part"/generate-*.txt)
 split=${generated#generate-} split=${split%.txt}
 name=

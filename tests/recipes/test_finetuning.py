@@ -1,7 +1,5 @@
 """The checks and figures of finetune.sh and multitask.sh."""
 
-import json
-
 import pytest
 import yaml
 
@@ -97,7 +95,11 @@ def test_languages_with_labels(tmp_path, capsys, kind, suffix, labeled, unlabele
     for code, text in (("en", labeled), ("de", unlabeled)):
         (tmp_path / f"test.{code}.{suffix}").write_text(text)
     finetuning.labeled(f"{kind}:{tmp_path}", "test", "en,de")
-    assert capsys.readouterr() == ("en\n", f"{tmp_path}: no labels in test of de: predicted, and not scored\n")
+    told = f"{tmp_path}: no labels in test of de: predicted, and not scored\n"
+    assert capsys.readouterr() == ("en\n", told)
+    finetuning.scored("en,de b=de", f"a={kind}:{tmp_path}", f"b={kind}:{tmp_path}")
+    rows = [["a", kind, str(tmp_path), "en,de", "en"], ["b", kind, str(tmp_path), "de", ""]]
+    assert capsys.readouterr() == ("".join("\t".join(row) + "\n" for row in rows), 2 * told)
 
 
 def test_a_configuration_without_flags_is_one_sentence(tmp_path):
@@ -124,15 +126,6 @@ def test_settings_are_the_last_ones(tmp_path, capsys):
         ((), ""),
         (("--lr", "1", "--normalization", "mlqa"), "mlqa\n"),
     ):
-        finetuning.setting("normalization", *words)
-        assert capsys.readouterr().out == expected, words
-
-
-def test_averages_are_shown_with_their_file(tmp_path, capsys):
-    one, two = tmp_path / "nc.json", tmp_path / "ner.json"
-    one.write_text(json.dumps({"languages": {"en": {}, "de": {}}, "missing": [], "accuracy": 71.3}))
-    two.write_text(json.dumps({"languages": {"en": {}}, "missing": [], "f1": 50.0, "normalization": "mlqa"}))
-    finetuning.show(str(one))
-    finetuning.show(str(one), str(two))
-    shown = f"accuracy 71.30 (average of en, de)\n{one}\n"
-    assert capsys.readouterr().out == f"{shown}nc {shown}ner f1 50.00\n{two}\n"
+        for name, default in (("normalization", ""), ("normalization=squad", "squad\n")):
+            finetuning.setting(name, *words)
+            assert capsys.readouterr().out == (expected or default), words

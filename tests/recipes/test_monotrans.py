@@ -228,7 +228,7 @@ def test_wrong_arguments_are_refused_first(tmp_path):
         (["zero-shot.sh", none, "out", tmp_path, "de=data"], f"CHECKPOINT {none}: no such file"),
         (["zero-shot.sh", there, "out", none, "de=data"], f"TASK_FILES {none}: no such folder"),
         (["zero-shot.sh", there, "out", tmp_path, f"de=data:{none}"], f"de=data:{none}: there is no MODULE {none}"),
-        (["zero-shot.sh", there, "out", tmp_path, "de=a", "de=b"], "de=b: de is named twice"),
+        (["zero-shot.sh", there, "out", tmp_path, "de=a", "de=b"], "de=a: de is named twice"),
         *((["zero-shot.sh", there, "out", tmp_path, wrong], f"{wrong}: {form}") for wrong in ("de", "de=", "de=x:")),
         (["best-language-module.sh", data, "out", none, there, data, "de", 1], f"BODY {none}: no such file or folder"),
         (["best-language-module.sh", data, "out", data, none, data, "de", 1], f"CHECKPOINT {none}: no such file"),

@@ -73,8 +73,7 @@ def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, c
     scores = json.loads((tmp_path / "run/scores.json").read_text(encoding="utf-8"))
     assert 0 <= scores[measure] <= 100 and set(scores["languages"]) == {"en", "de"} and scores["missing"] == []
     assert scores.get("normalization") == ("mlqa" if suffix == "json" else None)
-    assert f"{measure} {scores[measure]:.2f} (average of en, de)" in printed.splitlines()
-    assert printed.endswith(f"\n{tmp_path}/run/scores.json\n")
+    assert re.search(rf"^{measure} +{scores[measure]:.6g}$", printed, re.MULTILINE) and "\nde " in printed
     for changed in (["--init-from", tmp_path / "run/checkpoint_last.pt"], ["--max-epoch", 2, "--max-update", 1]):
         done = run(*command, *changed)
         assert done.returncode == 1 and not done.stdout
@@ -259,9 +258,10 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
         "qa": ["en"],
     }
     assert scores["qa"]["normalization"] == "mlqa"
-    assert f"rank ndcg {scores['rank']['ndcg']:.2f} (average of en, de)\n" in printed
+    for name, measure in (("rank", "ndcg"), ("qa", "f1")):
+        shown = printed.split(f"\n{name}\n", 1)[1]
+        assert re.search(rf"^{measure} +{scores[name][measure]:.6g}$", shown, re.MULTILINE), shown
     assert f"not scored (no labels): {tmp_path}/run/predictions/nc\n" in printed
-    assert f"qa f1 {scores['qa']['f1']:.2f}\n" in printed and printed.endswith(f"{tmp_path}/run/scores/qa.json\n")
     _, printed = succeeded(run("bash", "recipes/multitask.sh", *arguments, *small, *limits, "--no-scores"))
     assert printed.endswith(f"not scored (--no-scores): {tmp_path}/run/predictions\n")
     done = run("bash", "recipes/multitask.sh", *arguments, *small, *limits, "--seed", 2)

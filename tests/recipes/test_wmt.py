@@ -388,16 +388,25 @@ def test_a_signal_reaches_the_command_and_nothing_is_left_running(number, data, 
         assert (tmp_path / "ended").exists() and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("system", ["xlm", pytest.param("veco", marks=pytest.mark.slow)])
-def test_from_raw_text_to_bleu_through_fairseqs_commands(official, tmp_path, system):
-    """`pretrain.sh` and `wmt14.sh` of a system encode and binarize the text; repeated, they resume."""
-    assert read_wmt([str(tmp_path / "corpora/wmt-en-de"), "--pairs", "en-de"]) == 0
+@pytest.mark.parametrize(
+    "system, direction",
+    [
+        ("xlm", "de-en"),
+        pytest.param("veco", "de-en", marks=pytest.mark.slow),
+        pytest.param("xlm", "en-ro", marks=pytest.mark.slow),
+    ],
+)
+def test_from_raw_text_to_bleu_through_fairseqs_commands(official, tmp_path, system, direction):
+    """`pretrain.sh` and `wmt14.sh` or `wmt16.sh` encode and binarize the text; repeated, they resume."""
+    other = direction.replace("en", "").strip("-")
+    pair, without = f"en-{other}", ["--remove-diacritics"] if other == "ro" else []
+    folder = tmp_path / f"corpora/wmt-{pair}"
+    assert read_wmt([str(folder), "--pairs", pair, *without]) == 0
     (tmp_path / "nano.yaml").write_text(NANO)
-    pretraining = {"languages": ["en", "de"], "vocabulary": {"size": 60}}
-    text = {code: f"corpora/wmt-en-de/bitext/train.en-de.{code}" for code in ("en", "de")}
+    pretraining = {"languages": ["en", other], "vocabulary": {"size": 60}}
+    text = {code: f"{folder}/bitext/train.{pair}.{code}" for code in ("en", other)}
     pretraining["monolingual"] = {code: {"train": path, "valid": path} for code, path in text.items()}
-    pair = "corpora/wmt-en-de/bitext/train.en-de"
-    pretraining["bitext"] = {"en-de": {"train": pair, "valid": pair}}
+    pretraining["bitext"] = {pair: dict.fromkeys(("train", "valid"), f"{folder}/bitext/train.{pair}")}
     (tmp_path / "corpus.yaml").write_text(yaml.safe_dump(pretraining))
     toy = f"{ROOT}/recipes/{system}/config"
     nano = ["--config", tmp_path / "nano.yaml", "--cpu"]
@@ -408,12 +417,18 @@ def test_from_raw_text_to_bleu_through_fairseqs_commands(official, tmp_path, sys
     shown, _ = succeeded(run(*pretrain, folder=tmp_path))
     assert shown.count("+ fairseq-preprocess ") == 3 and "+ fairseq-train " in shown
     checkpoint = save / "checkpoint_last.pt"
-    translate = ["bash", ROOT / f"recipes/{system}/wmt14.sh", "de-en", save / "data-bin", checkpoint, out]
+    script = ROOT / f"recipes/{system}/{'wmt16' if other == 'ro' else 'wmt14'}.sh"
+    translate = ["bash", script, direction, save / "data-bin", checkpoint, out]
     translate += ["--config", f"{toy}/translate-toy.yaml", *nano]
     shown, printed = succeeded(run(*translate, folder=tmp_path))
     commands = [line.split()[1] for line in shown.splitlines() if line.startswith("+ ")]
     assert commands == ["fairseq-preprocess", "fairseq-train", "fairseq-generate"]
-    scores = json.loads((out / "bleu.json").read_text())
-    assert json.loads(printed.splitlines()[-1]) == scores and "tok:13a" in scores["sacrebleu"]["signature"]
+    files = ["bleu.json", "bleu-with-diacritics.json"] if direction == "en-ro" else ["bleu.json"]
+    scores = [json.loads((out / file).read_text()) for file in files]
+    shown = [line.split()[1] for line in printed.splitlines() if line.startswith("sacrebleu ")]
+    assert shown == [f"{score['sacrebleu']['score']:.6g}" for score in scores]
+    assert "tok:13a" in scores[0]["sacrebleu"]["signature"]
+    if direction == "en-ro":
+        assert "ro sentence 0 tara\n" in (out / "generate-test.txt").read_text()
     shown, _ = succeeded(run(*translate, folder=tmp_path))
-    assert "+ fairseq-preprocess" not in shown and json.loads((out / "bleu.json").read_text()) == scores
+    assert "+ fairseq-preprocess" not in shown and json.loads((out / "bleu.json").read_text()) == scores[0]

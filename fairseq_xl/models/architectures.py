@@ -49,7 +49,7 @@ _TINY = dict(embed_dim=128, ffn_dim=512, heads=4, init_std=0.06, **_SINUSOIDAL)
 _SMALL = dict(embed_dim=256, ffn_dim=1024, heads=4, init_std=0.04, **_SINUSOIDAL)
 _BASE = dict(embed_dim=512, ffn_dim=2048, heads=8, init_std=0.03, **_SINUSOIDAL)
 _768 = dict(embed_dim=768, ffn_dim=3072, heads=12)
-_BIG = dict(embed_dim=1024, ffn_dim=4096, heads=8)  # Lample & Conneau 2019, section 5.1
+_BIG = dict(embed_dim=1024, ffn_dim=4096, heads=8)  # Lample & Conneau 2019, section 5.1; FFN: the release
 _1024 = _BIG | dict(heads=16)
 _NO_LANGUAGES = dict(language_embeddings="none")
 
@@ -82,14 +82,14 @@ for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("base"
         register_architecture(f"xl_bert_{_size}", XLEncoderModel, EncoderConfig, layers=_layers, **_BERT | _shape)
     register_architecture(f"xl_monotrans_{_size}", XLMonoTransModel, MonoTransConfig, layers=_layers, **_BERT | _shape)
 
-# xDAE (Liang et al. 2020, section 4.1): encoder and decoder start from XLM, whose form and sizes they have, or XLM-R
+# xDAE (Liang et al. 2020, section 6.1): encoder and decoder start from XLM, whose form and sizes they have, or XLM-R
 for _size, _depth, _shape in (
     ("tiny", depth(3), _TINY),
     ("small", depth(3), _SMALL),
     ("base", depth(12, 6), _BIG),
-    ("large", depth(12), _BIG),  # the released model
+    ("large", depth(12), _BIG),
     ("xlmr_tiny", depth(3), _XLMR | _TINY),
-    ("xlmr_base", depth(12), _XLMR | _768),
+    ("xlmr_base", depth(12), _XLMR | _768),  # the released model has this size and 100 languages
     ("xlmr_large", depth(24, 6), _XLMR | _1024),  # Luo et al. 2020
 ):
     register_architecture(f"xl_xdae_{_size}", XLDenoisingModel, DenoisingConfig, **_depth, **_shape)
@@ -100,7 +100,7 @@ for _size, _layers, _shape in (("tiny", 3, _TINY), ("large", 12, _1024 | dict(ma
     _shape = _MBART | _shape | depth(_layers) | dict(share_embeddings=True)
     register_architecture(f"xl_mbart_{_size}", XLBackTranslationModel, EncoderDecoderConfig, **_shape)
 
-# xFNP: from scratch, with ProphetNet's LayerNorm and dropout, no language embeddings (Liang et al. 2020, section 4.2)
+# xFNP: from scratch, with ProphetNet's LayerNorm and dropout, no language embeddings (Liang et al. 2020, section 6.1)
 _XFNP = dict(layer_norm_eps=1e-5, activation_dropout=0.1, **_NO_LANGUAGES)
 for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("large", 12, _1024)):
     _shape = _XFNP | _shape | depth(_layers)

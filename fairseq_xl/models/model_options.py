@@ -30,7 +30,7 @@ class BackboneConfig(FairseqDataclass):
         transfer="embeddings",
     )
     ffn_dim: int = option(
-        4096, "channels inside the feed-forward networks (Lample & Conneau 2019, section 5.1)", range="1 or more"
+        4096, "channels inside the feed-forward networks (default: as in XLM's release)", range="1 or more"
     )
     heads: int = option(
         8,
@@ -48,7 +48,7 @@ class BackboneConfig(FairseqDataclass):
         range="probability",
     )
     attention_dropout: float = option(
-        0.1, "dropout probability of attention weights (Lample & Conneau 2019, section 5.1)", range="probability"
+        0.1, "dropout probability of attention weights (default: as in XLM's release)", range="probability"
     )
     activation_dropout: float = option(
         0.0, "dropout probability inside the feed-forward networks; XLM has none", range="probability"
@@ -89,7 +89,7 @@ class BackboneConfig(FairseqDataclass):
     )
     language_embeddings: ChoiceEnum(["added", "none"]) = option(  # type: ignore[valid-type]  # made at run time
         "added",
-        "add an embedding of each token's language (Lample & Conneau 2019, section 3.4), or none (XLM-R)",
+        "add an embedding of each token's language (Lample & Conneau 2019, figure 1), or none (XLM-R)",
         transfer="encoder",
     )
     output_form: ChoiceEnum(["plain", "dense"]) = option(  # type: ignore[valid-type]  # made at run time
@@ -118,7 +118,7 @@ class DenoisingConfig(BackboneConfig):
     """An encoder and a decoder of the same width, with shared token embeddings (xDAE)."""
 
     encoder_layers: int = option(
-        6, "layers of the encoder (Lample & Conneau 2019: 6; Liang et al. 2020, section 4.1: 12)", range="1 to 1000"
+        6, "layers of the encoder (Lample & Conneau 2019: 6; Liang et al. 2020, section 6.1: 12)", range="1 to 1000"
     )
     decoder_layers: int = option(
         6, "layers of the decoder (both papers: 6; the released model of Liang et al. 2020: 12)", range="1 to 1000"

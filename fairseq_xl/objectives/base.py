@@ -56,10 +56,10 @@ class ObjectiveConfig:
 
     # factor of the objective's loss; or UPDATE:FACTOR, separated by commas, linear in between: 0:1,100000:0.1,300000:0
     weight: str = "1.0"
-    # maximum length, in tokens, of a block of text, or of each text of a pair (Lample & Conneau 2019, section 5.1: 256)
+    # maximum length, in tokens, of a block of text, or of each text of a pair (Lample & Conneau 2019, section 3.5: 256)
     length: int = 256
-    # exponent of the sampling shares of languages and pairs (Lample & Conneau 2019, section 5.1: 0.7); 0: equal shares
-    # (Huang et al. 2019, section 3)
+    # exponent of the sampling shares of languages and pairs (Lample & Conneau 2019, section 3.5: 0.7); 0: equal shares
+    # (Huang et al. 2019, section 4)
     alpha: float = 0.7
     # in training, sample a language or pair for each example (Liang et al. 2020, section 3), not for each batch
     mixed: bool = False
@@ -96,7 +96,7 @@ class ObjectiveConfig:
 class BlockConfig(ObjectiveConfig):
     """Options of objectives that read blocks of monolingual text."""
 
-    # as in fairseq: none cuts text into blocks of `length` tokens (Lample & Conneau 2019, section 5.1); complete makes
+    # as in fairseq: none cuts text into blocks of `length` tokens (Lample & Conneau 2019, section 3.5); complete makes
     # blocks of whole sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2); eos: each sentence is a block,
     # and longer ones are left out
     sample_break_mode: str = "none"

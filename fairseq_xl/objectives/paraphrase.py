@@ -26,7 +26,7 @@ from fairseq_xl.objectives.data_folder import DataFolder
 class ParaphraseConfig(ObjectiveConfig):
     """Options of `paraphrase`."""
 
-    length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 3)
+    length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 4)
     negatives: str = "mined"  # mined: negatives of `fairseq-xl search negatives`; random: sentences of similar length
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 class SimilarityConfig(ObjectiveConfig):
     """Options of `paraphrase_similarity`."""
 
-    length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 3)
+    length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 4)
     scale: float = 20.0  # factor of the dot products of unit vectors
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""VECO pre-training (Luo et al. 2020, section 3): the same Transformer layers serve as encoder and decoder.
+"""VECO pre-training (Luo et al. 2020, section 2.2): the same Transformer layers serve as encoder and decoder.
 
 Legend: B pairs, T time, C channels, N predicted tokens.
 """
@@ -31,8 +31,8 @@ _TLM_KEY = np.uint64(0x3C5A96E10F78D2B4)
 class VecoConfig(MaskingConfig):
     """Options of both objectives; `length` is the maximum of each text with its ``<s>``, also in `veco_bi`'s TLM."""
 
-    frequency_exponent: float = 0.0  # masked positions are sampled uniformly, as in BERT (Luo et al. 2020, section 3)
-    alpha: float = 0.5  # exponent of the sampling shares (Luo et al. 2020, table 7)
+    frequency_exponent: float = 0.0  # masked positions are sampled uniformly, as in BERT (Luo et al. 2020, section 2.2)
+    alpha: float = 0.5  # exponent of the sampling shares (Luo et al. 2020, section 3)
 
 
 @dataclass
@@ -46,7 +46,7 @@ class VecoMonolingualConfig(VecoConfig):
 class VecoBilingualConfig(VecoConfig):
     """Options of `veco_bi`."""
 
-    mask_prob: float = 0.25  # share of the tokens that is predicted (Luo et al. 2020, section 3)
+    mask_prob: float = 0.25  # share of the tokens that is predicted (Luo et al. 2020, table 7)
     length: int = 128  # maximum length of a sentence, in tokens (Luo et al. 2020, table 7)
 
 

@@ -21,7 +21,7 @@ from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 class WordRecoveryConfig(ObjectiveConfig):
     """Options of `word_recovery`."""
 
-    length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 3)
+    length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 4)
 
 
 class AttentionMatrix(nn.Module):

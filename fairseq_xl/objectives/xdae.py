@@ -32,9 +32,9 @@ UNSEGMENTED = ("zh", "th")
 class XDAEConfig(BlockConfig):
     """Options of `xdae`; noise as in Liang et al. 2020, section 4.1."""
 
-    # maximum length of corrupted and clean text, in tokens, with special symbols (Liang et al. 2020, section 4.1)
+    # maximum length of corrupted and clean text, in tokens, with special symbols (Liang et al. 2020, section 6.1)
     length: int = 512
-    alpha: float = 0.3  # exponent of the sampling shares (Liang et al. 2020, section 3)
+    alpha: float = 0.3  # exponent of the sampling shares (ours: the paper has 0.3 for MLM and TLM)
     noise: str = "infill"  # kinds of noise, joined by +: shuffle, drop, mask, infill; applied in this order
     shuffle_distance: float = 3.0  # shuffle: words are sorted by their position + U(0, shuffle_distance)
     drop_prob: float = 0.1  # drop: probability of leaving out a word

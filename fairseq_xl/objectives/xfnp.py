@@ -25,10 +25,10 @@ from fairseq_xl.objectives.sequence import decoder_input, decoder_target, sequen
 
 @dataclass
 class XFNPConfig(BlockConfig):
-    """Options of `xfnp`; values as in Liang et al. 2020, section 4.2."""
+    """Options of `xfnp`; values as in Liang et al. 2020, section 6.1."""
 
-    length: int = 512  # maximum length of a block, in tokens (Liang et al. 2020, section 4.2)
-    alpha: float = 0.3  # exponent of the sampling shares (Liang et al. 2020, section 3)
+    length: int = 512  # maximum length of a block, in tokens (Liang et al. 2020, section 6.1)
+    alpha: float = 0.3  # exponent of the sampling shares (ours: the paper has 0.3 for MLM and TLM)
     span_every: int = 64  # each block of this many pieces has one span
     span_pieces: int = 9  # pieces of a span
     mask_token_prob: float = 0.8  # share of the tokens of spans that <mask> replaces

@@ -1,4 +1,4 @@
-"""Pairs of adjacent segments of monolingual documents (Luo et al. 2020, section 3)."""
+"""Pairs of adjacent segments of monolingual documents (Luo et al. 2020, section 2.2)."""
 
 import bisect
 import functools

@@ -26,7 +26,7 @@ def choose_positions(
 
 
 def choose_spans(allowed: np.ndarray, keys: np.ndarray, block_size: int, length: int) -> np.ndarray:
-    """Samples a span of `length` positions in each block of `block_size` allowed ones (Liang et al. 2020, section 4.2).
+    """Samples a span of `length` positions in each block of `block_size` allowed ones (Liang et al. 2020, section 6.1).
 
     The start of a span is uniform in its block. Positions that are not allowed do not count: a span continues behind
     them. If the last block of a row has only n < `block_size` positions, its span has length·n/block_size of them,

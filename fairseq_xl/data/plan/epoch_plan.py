@@ -171,8 +171,8 @@ def training_plan(
     """All batches of an epoch, in the order in which ranks and micro-steps get them.
 
     Args:
-        schedule: `alternate`: one objective per update, in turn (Lample & Conneau 2019, section 5.1); `cycle`: every
-            objective in every update, by gradient accumulation (Huang et al. 2019, section 3); `random`: one objective
+        schedule: `alternate`: one objective per update, in turn (Lample & Conneau 2019, section 3.5); `cycle`: every
+            objective in every update, by gradient accumulation (Huang et al. 2019, section 4); `random`: one objective
             per update, sampled uniformly (Liang et al. 2020, section 3).
         seed, epoch: seed of the random numbers; epochs count from 1.
         updates: optimizer updates of the epoch.

@@ -1,6 +1,6 @@
 """XLM's text before its sub-words: punctuation, Moses' tokenizer or a segmenter, lower case without accents.
 
-The steps are those of XLM's release (Lample & Conneau 2019, section 5.1): punctuation as Moses' scripts replace and
+The steps are those of XLM's release (Lample & Conneau 2019, section 5.2): punctuation as Moses' scripts replace and
 normalize it, spaces for control characters, then words (`moses.py`). The release segments Chinese with
 Stanford's segmenter, which this module replaces by jieba, and Japanese with KyTea, which it does not have.
 """

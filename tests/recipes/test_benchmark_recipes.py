@@ -34,18 +34,19 @@ def write_xnli(folder):
 
 @pytest.mark.parametrize("system", ["unicoder", pytest.param("xlm", marks=pytest.mark.slow)])
 def test_xnli_from_its_archives_to_a_table(tmp_path, system):
-    """English alone; all languages (multi-language) in another folder; repeated, it trains no further."""
+    """English alone; all languages (multi-language) in another folder; repeated, it trains no further.
+
+    --launch starts fairseq-train only.
+    """
     write_xnli(tmp_path / "release")
     write_corpus(tmp_path / "corpus", xnli.LANGUAGES, 400)
     assert preprocess([str(tmp_path / "corpus/corpus.yaml"), str(tmp_path / "data-bin")]) == 0
     config = RECIPES / system / "config/finetune-toy.yaml"
     start = ["bash", ROOT / f"recipes/{system}/xnli.sh", tmp_path / "release", tmp_path / "data-bin", "random"]
     nano = ["--config", config, *NANO, "--batch-size", 8]
-    shown, printed = succeeded(run(*start, tmp_path / "en", *nano, folder=tmp_path))
-    assert [line.split()[1] for line in shown.splitlines() if line.startswith("+ ")] == [
-        "fairseq-train",
-        "fairseq-validate",
-    ]
+    shown, printed = succeeded(run(*start, tmp_path / "en", *nano, "--launch", "nice -n 1", folder=tmp_path))
+    trained, validated = [line.split() for line in shown.splitlines() if line.startswith("+ ")]
+    assert trained[1:5] == ["nice", "-n", "1", "fairseq-train"] and validated[1] == "fairseq-validate"
     scores = json.loads((tmp_path / "en/scores.json").read_text(encoding="utf-8"))
     assert list(scores["languages"]) == list(xnli.LANGUAGES) and scores["missing"] == []
     rows = [line.split()[0] for line in printed.splitlines() if line.split() and line.split()[0] in xnli.LANGUAGES]

@@ -138,13 +138,15 @@ def parser_of(module: str, *arguments: Argument, **settings: Any) -> argparse.Ar
     return parser
 
 
-def command(*arguments: Argument, intermixed: bool = False, **settings: Any) -> Callable[[Callable], Callable]:
+def command(
+    *arguments: Argument, intermixed: bool = False, flags: bool = False, **settings: Any
+) -> Callable[[Callable], Callable]:
     """Decorator of the function `main(options)` of a subcommand's module, which makes it a function of words.
 
     It parses the words, by default those of the command line, and prints a result, or each of several: as tables on a
     terminal, otherwise, and with --json, as a line of JSON. A command without an --output of its own gets one: the file
-    gets the JSON, and tables are printed. Options may stand between the words of one argument if `intermixed`;
-    `settings` are those of `parser_of`.
+    gets the JSON, and tables are printed. Options may stand between the words of one argument if `intermixed`; if
+    there are `flags` of another command, they are `options.flags`. `settings` are those of `parser_of`.
     """
 
     def decorate(run: Callable[[Options], dict[str, Any] | Iterator[dict[str, Any]] | None]) -> Callable:
@@ -152,7 +154,11 @@ def command(*arguments: Argument, intermixed: bool = False, **settings: Any) -> 
         def main(words: list[str] | None = None) -> None:
             printed = (JSON, _output) if run.__annotations__["return"] is not None else ()
             parser = parser_of(run.__module__, *arguments, *printed, **settings)
-            options = parser.parse_intermixed_args(words) if intermixed else parser.parse_args(words)
+            if flags:
+                options, rest = parser.parse_known_args(words)
+                options.flags = rest
+            else:
+                options = parser.parse_intermixed_args(words) if intermixed else parser.parse_args(words)
             result, entries = run(options), []
             for entry in result if isinstance(result, Iterator) else [] if result is None else [result]:
                 in_json = options.json or not (getattr(options, "output_json", None) or sys.stdout.isatty())

@@ -1,134 +1,102 @@
-"""Dry run of a training, without its text or a GPU: its memory and its updates, computed.
+"""Dry run of a training, without its text or a GPU: its memory, tokens, operations and hours, computed.
 
-    fairseq-xl plan recipes/veco/config/pretrain.yaml --distributed-world-size 8
+    fairseq-xl plan recipes/veco/config/pretrain.yaml --gpus 64 --gpu V100
+    fairseq-xl plan my/pretrain.yaml --vocabulary 120000 --max-tokens 8192 --bf16 --tokens-per-second 300000
 
-CONFIG … are YAML files of flags of fairseq-train, as --config names them; flags on the command line override
-them. The command computes the number of parameters, the peak memory of each GPU and its parts, the tokens of an update
-over all processes (--distributed-world-size), and the updates and tokens of an epoch. No file stays, except those of
---json and --write.
+CONFIG … are YAML files of flags of fairseq-train, as --config names them; flags of fairseq-train on the command line
+override them. The command computes the parameters, the peak memory of each GPU and its parts in GiB, the tokens and
+floating-point operations (flops) of an update of all processes, and those of the training if --max-update or
+--max-epoch ends it. With --gpu or --tokens-per-second it computes the hours, with --gpu or --memory the largest batches
+that fit.
 
-For a configuration listed in a papers.yaml in one of its parent folders, the vocabulary, the languages and the
-published number of parameters come from there.
+For a configuration listed in a papers.yaml in one of its parent folders, the vocabulary, the languages, the published
+number of parameters and the paper's GPUs come from there.
 """
 
 import dataclasses
-import json
 import logging
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.commands import Options, argument, flag, parser_of
-from fairseq_xl.errors import UserError, in_range, names_of, positive_integer
+from fairseq_xl.commands import Options, argument, command, several
+from fairseq_xl.errors import UserError, in_range, positive_integer
 from fairseq_xl.io import bounds
-from fairseq_xl.io.files import replacing
-from fairseq_xl.io.flags import file_of, overridden
+from fairseq_xl.rehearsal.gpus import GPUS, SHARE, gpu_named, hours
 
-PROGRAM = "fairseq-xl plan"
+GIB = 2**30
+USABLE = 0.9  # of a GPU's memory; CUDA's context and what its allocator rounds up take the rest
+ENDLESS = 100_000  # updates whose hours are shown where nothing ends a training
 SYMBOLS = in_range(int, "1 or more", bounds.LARGEST_VOCABULARY)
 USAGE = """fairseq-xl plan CONFIG.yaml … [options] [--flag value …]
        fairseq-xl plan --list LIST.yaml [options]"""
 ARGUMENTS = (
+    several("--config", "a YAML file of flags, as in fairseq-train", "FILE", "append"),
+    argument("--gpu", f"GPU for hours and memory: {', '.join(GPUS)}", metavar="GPU"),
+    argument("--gpus", "number of GPUs, --distributed-world-size (default: this machine's)", positive_integer),
+    argument("--share", "share of the GPU's peak speed", in_range(float, "more than 0", 1), SHARE),
+    argument("--tokens-per-second", "speed for hours, of all GPUs together", positive_integer),
+    argument("--memory", "memory of a GPU in GiB (default: that of --gpu)", in_range(float, "more than 0")),
     argument("--vocabulary", "symbols in the dictionary (default: the list's, or 32000)", SYMBOLS),
     argument("--languages", "language symbols in the dictionary (default: the list's, or 2)", SYMBOLS),
-    argument(
-        "--examples",
-        "training examples (sentence pairs or labeled texts), from which the updates of an epoch follow; not needed "
-        "for pre-training, whose epochs have --updates-per-epoch updates",
-        positive_integer,
-    ),
+    argument("--examples", "sentence pairs or labeled texts, from which updates of an epoch follow", positive_integer),
     argument("--line-tokens", "tokens per side of a sentence pair, with </s> (default: 32)", positive_integer),
-    argument("--json", "also write the counts to this file", metavar="FILE"),
-    argument("--list", "plan the configurations of a list, such as recipes/papers.yaml", metavar="FILE"),
-    argument("--only", "with --list: only these systems", metavar="SYSTEM,…"),
-    flag("--write", "with --list: write SYSTEM/results/rehearsal.md in the folder of the list"),
+    argument("--list", "plan the trainings of a list, such as recipes/papers.yaml", metavar="FILE"),
 )
+OF_LIST = ("vocabulary", "languages", "examples", "line_tokens")
 
 
-def main(arguments: list[str] | None = None) -> None:
+@command(*ARGUMENTS, flags=True, usage=USAGE, allow_abbrev=False)
+def main(options: Options) -> Iterator[dict[str, Any]]:
     """Runs the command."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    configs = []
-    while words and words[0].endswith((".yaml", ".yml")):
-        configs.append(words.pop(0))
-    parser = parser_of(__name__, *ARGUMENTS, usage=USAGE, allow_abbrev=False)
-    options, flags = parser.parse_known_args(words)
+    words = options.flags
+    first = next((index for index, word in enumerate(words) if not word.endswith((".yaml", ".yml"))), len(words))
+    configs, flags = words[:first] + options.config, words[first:]
     if bool(configs) == bool(options.list):
         raise UserError("plan: name CONFIG.yaml …, or --list LIST.yaml")
-    if options.list and flags:
-        raise UserError(f"plan: unexpected {flags[0]}: with --list, flags come from the list's 'flags'")
-    if not options.list and (options.only or options.write):
-        raise UserError("plan: --only and --write need --list")
+    memory = options.memory or (options.gpu and gpu_named(options.gpu).memory)
+    flags += [] if options.gpus is None else ["--distributed-world-size", str(options.gpus)]
+    numbers = {name: getattr(options, name) for name in OF_LIST if getattr(options, name) is not None}
+    if options.list and (unused := [f"--{name.replace('_', '-')}" for name in numbers] + flags):
+        raise UserError(f"plan: unexpected {unused[0]}: with --list, the list sets it")
     register()
+    from fairseq_xl.rehearsal.counting import count
+    from fairseq_xl.rehearsal.setting import listed_setting, read_list
+
+    settings = [] if options.list else [dataclasses.replace(listed_setting(configs, flags), **numbers)]
     logging.disable(logging.WARNING)  # of tasks, about the generated text
-    program, sys.argv[0] = sys.argv[0], PROGRAM  # argparse shows it in errors of fairseq's flags
     try:
-        _rehearse(configs, flags, options)
+        for setting in settings or read_list(Path(options.list)):
+            with tempfile.TemporaryDirectory(prefix="plan-") as folder:
+                counts = count(setting, Path(folder) / "data", memory and USABLE * GIB * memory)
+            yield result_of(setting, counts, options)
     finally:
         logging.disable(logging.NOTSET)
-        sys.argv[0] = program
 
 
-def _rehearse(configs: list[str], flags: list[str], options: Options) -> None:
-    from fairseq_xl.rehearsal.counting import count
-    from fairseq_xl.rehearsal.report import counts_text, markdown
+def result_of(setting: Any, counts: dict[str, Any], options: Options) -> dict[str, Any]:
+    """The counts of a `Setting` as the result of the command: memory in GiB, hours, and what a paper says."""
 
-    entries = _entries(configs, flags, options)
-    counts, records = [], []
-    with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
-        for index, entry in enumerate(entries):
-            counts.append(count(entry.setting(), Path(name) / str(index)))
-            title = f"{entry.system}, {entry.name}\n" if options.list else ""
-            sys.stdout.write(f"{title}{counts_text(counts[-1], entry.paper)}" + ("\n" if options.list else ""))
-            sys.stdout.flush()
-            counted = dataclasses.asdict(counts[-1])
-            records.append({"system": entry.system, "name": entry.name, "paper": entry.paper, "counted": counted})
-    if options.json:
-        with replacing(options.json) as file:
-            file.write((json.dumps(records, indent=1) + "\n").encode())
-    if options.write:
-        for system in dict.fromkeys(entry.system for entry in entries):
-            rows = [row for row in zip(entries, counts) if row[0].system == system]
-            path = Path(options.list).parent / system / "results/rehearsal.md"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as file:
-                file.write(markdown(system, rows).encode())
+    def gib(size: int) -> float:
+        return round(size / GIB, 2)
 
-
-def _entries(configs: list[str], flags: list[str], options: Options) -> list[Any]:
-    from fairseq_xl.rehearsal.report import Entry, find_entry, read_list
-
-    numbers = {name: getattr(options, name) for name in ("vocabulary", "languages", "examples", "line_tokens")}
-    numbers = {name: value for name, value in numbers.items() if value is not None}
-    if options.list:
-        if numbers:
-            name = next(iter(numbers)).replace("_", "-")
-            raise UserError(f"plan: --{name} cannot be used with --list: the list sets it")
-        entries = read_list(Path(options.list))
-        systems = dict.fromkeys(entry.system for entry in entries)
-        names = names_of("--only", options.only) if options.only else list(systems)
-        if unknown := set(names) - systems.keys():
-            expected = ", ".join(systems)
-            raise UserError(f"--only {options.only}: {options.list} has no {min(unknown)}: expected some of {expected}")
-        return [entry for entry in entries if entry.system in names]
-    missing = [name for name in configs if not Path(name).is_file()]
-    if missing:
-        raise UserError(f"{missing[0]}: no such file")
-    _check_keys(configs, flags)
-    listed = find_entry(configs, flags)
-    values, paper = (listed.values | numbers, listed.paper) if listed else (numbers, None)
-    return [Entry("", " ".join(configs), tuple(configs), tuple(flags), paper, values)]
-
-
-def _check_keys(configs: list[str], flags: list[str]) -> None:
-    """Raises `UserError` for a key of a YAML file that is no flag of fairseq-train; argparse does not name the file."""
-    from fairseq import options
-
-    arguments = [*overridden(configs, flags), "--total-num-update", "1000"]  # a linear decay requires it
-    _, unknown = options.parse_args_and_arch(options.get_training_parser(), ["data", *arguments], parse_known=True)
-    for name in unknown:
-        path = file_of(configs, name)
-        if path is not None:
-            raise UserError(f"{path}: {name[2:]}: fairseq-train has no flag {name} with this task, model and optimizer")
+    updates, period = counts["updates"] or ENDLESS, "" if counts["updates"] else f" per {ENDLESS:,} updates"
+    times, flops, speed = {}, counts["flops_per_update"] * updates, options.tokens_per_second
+    planned = options.gpu and f"{counts['GPUs']} {options.gpu}"
+    for gpus in filter(None, (planned, setting.gpus and f"{setting.gpus} of the paper")):
+        times[gpus + period] = hours(flops, gpus, counts["precision"], options.share)
+    if speed:
+        times[f"{speed} tokens per second{period}"] = counts["tokens_per_update"] * updates / speed / 3600
+    for batch in counts["batches"].values():
+        batch |= {f"{part}_GiB": gib(batch.pop(part)) for part in ("activations", "loss", "peak")}
+    result = {
+        "training": setting.name,
+        "published": setting.parameters,
+        "GiB": {part: gib(size) for part, size in counts.pop("memory").items()},
+        **counts,
+        "share_of_peak": options.share,
+        "hours": {name: float(f"{time:.3g}") for name, time in times.items()},
+    }
+    return {name: value for name, value in result.items() if value is not None}

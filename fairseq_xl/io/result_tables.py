@@ -49,7 +49,7 @@ def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, str]:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_text, value)) or "none"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
 
 
 def _aligned(rows: Iterable[Iterable[str]]) -> str:

@@ -1,314 +1,242 @@
-"""Counts a training without running it: parameters, memory of a GPU by part, tokens of an update, an epoch."""
+"""Counts a training without running it: memory of a GPU by part, floating-point operations, tokens and updates.
 
-import copy
-import itertools
+Operations (FLOPs) are those of matrix products and attention in both passes, two for each multiplication and addition,
+as torch's `flop_counter` finds them by the shapes of each operator. Layers that --checkpoint-activations computes again
+count again, the output layer at predicted tokens only. Left out are normalization, activation functions, embeddings,
+the optimizer, and the generation of translations. An encoder with L layers of C channels, F in feed-forward layers, and
+inputs of T tokens takes for each token 6 (4 C² + 2 C F) L + 14 L C T: six for each parameter that multiplies it (Kaplan
+et al. 2020, section 2.1), and attention (12 L C T in Narayanan et al. 2021, appendix), whose fused kernels compute the
+scores again in the backward pass.
+"""
+
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq import tasks, utils
-from omegaconf import open_dict
-from torch import nn
+from torch import Tensor
 
-from fairseq_xl.data.plan.epoch_plan import check_cycle
+from fairseq_xl.data.plan.epoch_plan import training_plan
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import AUTO, UPDATES, number_of_updates
+from fairseq_xl.modules.data_parallel import LEGACY
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import precision
+from fairseq_xl.rehearsal.generated_text import PRETRAINING, prepare
 from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
-from fairseq_xl.rehearsal.setting import PRETRAINING, Setting, prepare, pretraining_objectives
+from fairseq_xl.rehearsal.setting import Setting
 
-SMALL_VOCABULARY = 65500  # symbols from which on fairseq-preprocess writes four bytes a token and not two
 LEGACY_BUFFER = 2**28  # most elements of the buffer that fairseq's legacy_ddp exchanges gradients through
 BATCHES = 4  # batches of each objective whose largest one is counted
 
 
-@dataclass(frozen=True)
-class BatchCount:
-    """The largest batch of an objective."""
-
-    tokens: int  # number of tokens without padding; for bitext and generation, of target tokens
-    examples: int  # number of examples
-    activations: int  # bytes that the forward pass keeps for the backward pass, without those of the loss
-    loss: int  # peak bytes of the loss, in both passes
-    peak: int  # peak bytes of all parts together
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Memory of a training on each of its GPUs, in bytes, and the text that it reads."""
-
-    precision: str  # fp32, fp16 or bf16, perhaps memory-efficient
-    parameters: int  # number of parameters
-    trained: int  # number of parameters with a gradient
-    weights: int  # bytes of the weights
-    master_weights: int  # bytes of FP32 master weights and their gradients
-    gradients: int  # bytes of the gradients
-    optimizer: int  # bytes of the optimizer's state, after sharding
-    buckets: int  # bytes of DDP buckets: gradients that several processes exchange
-    batches: dict[str, BatchCount]  # largest batch of each objective, or of another task under its name
-    peak: int  # peak bytes in an update, with buckets
-    processes: int  # number of processes
-    micro_steps: int  # number of micro-steps of a process in an update
-    batches_per_update: int | None  # --batches-per-update, by which `micro_steps` is set
-    tokens: dict[str, int]  # number of tokens of an update over all processes, by objective ("all" with `cycle`)
-    updates: int | None  # number of updates of an epoch; None: unknown
-    read_tokens: int | None  # number of tokens that an epoch reads
-    read_bytes: int | None  # bytes of text that an epoch reads
-    notes: tuple[str, ...]
-
-
-class _ResizedDictionary:
-    """A dictionary that reports another number of symbols and languages, for which a model is built."""
-
-    def __init__(self, dictionary: Any, symbols: int, languages: int):
-        self._dictionary, self._symbols, self.num_languages = dictionary, symbols, languages
-
-    def __len__(self) -> int:
-        return self._symbols
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._dictionary, name)
-
-
-def bucket_bytes(modules: Iterable[nn.Module], backend: str, as_views: bool = False) -> int:
-    """Bytes of the copies of gradients that a process exchanges with others.
-
-    torch's DDP copies all gradients into buckets. fairseq's legacy_ddp has one buffer of at most `LEGACY_BUFFER`
-    elements, and larger gradients are exchanged without a copy.
+def count(setting: Setting, folder: Path, memory: float | None = None) -> dict[str, Any]:
+    """Counts a training of a setting; writes generated text to the new folder `folder`. Raises `UserError`.
 
     Args:
-        modules: the model, and the criterion if it has parameters; each is wrapped.
-        backend: --ddp-backend.
-        as_views: --gradient-as-bucket-view, with which torch's gradients are parts of the buckets.
+        memory: that of a GPU, in bytes, which batches may fill; None: unknown.
+
+    Returns: the result of `fairseq-xl plan` with memory in bytes. "batches" are the largest of each objective, or of
+    another task under its name.
+    """
+    cfg, notes = prepare(setting, folder)
+    if cfg.common.amp:
+        raise UserError("--amp: its memory cannot be counted, use --fp16 or --bf16")
+    per_update = int(cfg.optimization.update_freq[0]) * cfg.distributed_training.distributed_world_size
+    update = _Update(tasks.setup_task(cfg.task), cfg)
+    collates = _largest_batches(update.task, cfg, update.model)
+    samples = {name: collate() for name, collate in collates.items()}
+    batches = {name: update.run(sample) for name, sample in samples.items()}
+    step = update.step(cfg.optimization.clip_norm)
+    parts, added = update.parts, update.distribute(cfg.distributed_training)
+    parts |= {part: max(batch[part] for batch in batches.values()) for part in ("activations", "loss")}
+    for name, batch in batches.items():
+        batch["peak"] += update.present + added
+        if memory is not None:
+            most = update.most(collates[name], batch, memory, added)
+            batch |= {"most_examples": most, "most_tokens": most * batch["tokens"] // batch["examples"]}
+    parts["peak"] = max(step + added, *(batch["peak"] for batch in batches.values()))
+    epoch = _updates_per_epoch(cfg, setting, [batch["examples"] for batch in batches.values()], per_update)
+    ends = cfg.optimization.max_update, cfg.optimization.max_epoch * (epoch or 0)
+    updates = min(filter(lambda end: end > 0, ends), default=None)
+    if updates is None:
+        notes.append("no end: set --max-update, or --max-epoch and, of a task that is no pre-training, --examples")
+    means = {name: sum(batch[name] for batch in batches.values()) / len(batches) for name in ("tokens", "flops")}
+    tokens, flops = int(means["tokens"] * per_update), means["flops"] * per_update
+    return {
+        "parameters": sum(p.numel() for p in update.parameters),
+        "trained": sum(p.numel() for p in update.parameters if p.requires_grad),
+        "precision": update.precision,
+        "GPUs": cfg.distributed_training.distributed_world_size,
+        "memory": parts,
+        "batches_per_update": per_update,
+        "tokens_per_update": tokens,
+        "flops_per_update": flops,
+        "updates_per_epoch": epoch,
+        "updates": updates,
+        "tokens": updates and updates * tokens,
+        "flops": updates and updates * flops,
+        "notes": notes,
+        "batches": batches,
+    }
+
+
+def _updates_per_epoch(cfg: Any, setting: Setting, batches: list[int], per_update: int) -> int | None:
+    """Updates of an epoch, by the examples of the objectives' batches; None where the size of the text is unknown."""
+    sampled = number_of_updates(cfg.task.get("updates_per_epoch")) or UPDATES
+    if cfg.task._name in PRETRAINING and sampled != AUTO:
+        return int(sampled)
+    examples = cfg.task.get("examples_per_epoch") or setting.examples
+    return math.ceil(math.ceil(examples / batches[0]) / per_update) if examples and len(batches) == 1 else None
+
+
+def bucket_bytes(modules: Any, distributed: Any) -> int:
+    """Bytes of the copies of gradients that a process exchanges with others, by the options of `distributed`.
+
+    torch's DDP copies all gradients of each module into buckets, which may be the gradients themselves. fairseq's
+    legacy_ddp has a buffer of at most `LEGACY_BUFFER` elements, and larger gradients are exchanged without a copy.
     """
     size = 0
-    for module in modules:
+    for module in modules if distributed.distributed_world_size > 1 else ():
         parameters = list(module.parameters())
-        trainable = [p for p in parameters if p.requires_grad]
-        if not trainable:
-            continue
-        if backend in ("legacy_ddp", "no_c10d"):
+        trained = sum(p.nbytes for p in parameters if p.requires_grad)
+        if trained and distributed.ddp_backend in LEGACY:
             size += min(LEGACY_BUFFER, sum(p.numel() for p in parameters)) * parameters[0].element_size()
-        elif backend in ("pytorch_ddp", "c10d"):
-            size += 0 if as_views else sum(p.nbytes for p in trainable)
-        else:
-            raise UserError(f"--ddp-backend {backend}: its memory cannot be counted, use pytorch_ddp or legacy_ddp")
+        elif not distributed.gradient_as_bucket_view:
+            size += trained
     return size
 
 
-def count(setting: Setting, folder: Path) -> Counts:
-    """Counts a training of a setting; writes generated text to the new folder `folder`. Raises `UserError`."""
-    training = prepare(setting, folder)
-    cfg = training.cfg
-    if cfg.common.amp:
-        raise UserError("--amp: its memory cannot be counted, use --fp16 or --bf16")
-    task = tasks.setup_task(_with_short_plan(cfg))
-    model, criterion, update = _one_update(task, cfg, setting)
-    objectives = pretraining_objectives(cfg, task.dictionary)
-    tokens, read, updates = _tokens_and_updates(cfg, update["batches"], setting, objectives)
-    parameters = list(chain(model.parameters(), criterion.parameters()))
-    trainable = [p.numel() for p in parameters if p.requires_grad]
-    distributed, state, buckets = cfg.distributed_training, update["optimizer"], 0
-    if distributed.zero_sharding == "os":
-        loads = [0] * distributed.distributed_world_size
-        for size in sorted(trainable, reverse=True):  # torch gives each to the process that has the least
-            loads[loads.index(min(loads))] += size
-        state = math.ceil(state * Fraction(max(loads), sum(loads)))
-    if distributed.distributed_world_size > 1:
-        buckets = bucket_bytes((model, criterion), distributed.ddp_backend, distributed.gradient_as_bucket_view)
-    common = cfg.common
-    precision_name = "fp16" if common.fp16 else "bf16" if common.bf16 else "fp32"
-    if common.memory_efficient_fp16 or common.memory_efficient_bf16:
-        precision_name = f"memory-efficient {precision_name}"
-    update |= {"optimizer": state, "peak": update["peak"] - (update["optimizer"] - state) + buckets}
-    return Counts(
-        **update,
-        precision=precision_name,
-        parameters=sum(p.numel() for p in parameters),
-        trained=sum(trainable),
-        buckets=buckets,
-        processes=distributed.distributed_world_size,
-        micro_steps=int(cfg.optimization.update_freq[0]),
-        batches_per_update=cfg.task.batches_per_update,
-        tokens=tokens,
-        updates=updates,
-        read_tokens=read,
-        read_bytes=None if read is None else read * (2 if setting.vocabulary < SMALL_VOCABULARY else 4),
-        notes=tuple(training.notes),
-    )
-
-
-def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, dict[str, Any]]:
-    """Builds model and criterion on the meta device, and counts an update of one process alone.
-
-    It runs the largest batch of each objective, and a step of the optimizer.
-
-    Returns: the model, the criterion, and the memory by the names of fields of `Counts`.
-    """
-    memory = MemoryCount()
-    with memory, cuda_kernels(), torch.device("meta"):
-        model, criterion = _build(task, cfg, setting)
-        memory.forget_peaks()
-        weights = memory.total
-        with memory.as_part("master_weights"):
-            parameters = chain(model.parameters(), criterion.parameters())
-            optimizer = precision.build(cfg, [p for p in parameters if p.requires_grad])
-        count_gradients(memory, model)
-        _separate_loss(memory, model, criterion)
-    samples = _largest_batches(task, cfg, model)
-    copies = memory.bytes["master_weights"]
-    half = torch.float16 if cfg.common.fp16 else torch.bfloat16 if cfg.common.bf16 else torch.float32
-    with memory, cuda_kernels():
-        run = {name: _run_batch(memory, sample, model, criterion, optimizer, half) for name, sample in samples.items()}
-        gradients = memory.bytes["gradients"]
-        step = _step(memory, optimizer, model, cfg.optimization.clip_norm)
-        state, master_weights = memory.bytes["optimizer"], memory.bytes["master_weights"]
-        optimizer.zero_grad()
-    fp32_gradients = memory.bytes["master_weights"] - copies  # they stay for the next update
-    accumulates = cfg.optimization.update_freq[0] > 1  # all gradients exist from an update's second micro-step on
-    present = state + fp32_gradients + (gradients if accumulates else 0)
-    batches = {
-        name: replace(count, peak=present + (without_gradients if accumulates else count.peak))
-        for name, (count, without_gradients) in run.items()
-    }
-    peak = max(step, *(count.peak for count in batches.values()))
-    sizes = {"weights": weights, "gradients": gradients, "master_weights": master_weights, "optimizer": state}
-    return model, criterion, {"batches": batches, "peak": peak, **sizes}
-
-
-def _with_short_plan(cfg: Any) -> Any:
-    """The task's options, in pre-training with `BATCHES` batches of each objective; `UserError` for a wrong cycle."""
-    if cfg.task._name not in PRETRAINING:
-        return cfg.task
-    options = copy.deepcopy(cfg.task)
-    objectives = len(str(options.objectives).split(","))
-    if str(options.schedule) == "cycle":
-        check_cycle(objectives, int(cfg.optimization.update_freq[0]))
-    with open_dict(options):
-        options.schedule, options.update_freq = "alternate", [1]
-        options.updates_per_epoch = BATCHES * objectives
-    return options
-
-
-def _build(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:
-    """The model, with the setting's vocabulary and in the precision of training, and the criterion."""
-    for objective in task.objectives.values():
-        objective.scorer = None  # it would read translations, which have no values here
-    dictionary = task.dictionary
-    task.dictionary = _ResizedDictionary(dictionary, setting.vocabulary, setting.languages)
-    try:
-        model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
-    finally:
-        task.dictionary = dictionary
-    for module in (model, criterion):
-        if cfg.common.fp16:
-            module.half()
-        elif cfg.common.bf16:
-            module.bfloat16()
-        module.train()
-    return model, criterion
-
-
-def _separate_loss(memory: MemoryCount, model: Any, criterion: Any) -> None:
-    """Counts what output layers and the criterion's `compute_loss` allocate as the loss."""
-    for module in model.modules():
-        if isinstance(module, OutputLayer):
-            for name, member in vars(type(module)).items():
-                if callable(member) and not name.startswith("_"):
-                    count_as_loss(memory, module, name)
-    if hasattr(criterion, "compute_loss"):
-        count_as_loss(memory, criterion, "compute_loss")
-
-
-def _largest_batches(task: Any, cfg: Any, model: Any) -> dict[str, Any]:
-    """{objective, or the task's name: its largest batch among the first ones}."""
+def _largest_batches(task: Any, cfg: Any, model: Any) -> dict[str, Callable[..., dict[str, Any]]]:
+    """{objective, or the task's name: its largest batch among the first ones}: functions of the number of examples."""
     task.load_dataset("train")
+    dataset, batches = task.dataset("train"), {}
     longest = utils.resolve_max_positions(task.max_positions(), model.max_positions(), cfg.dataset.max_tokens)
-    iterator = task.get_batch_iterator(
-        task.dataset("train"),
-        max_tokens=cfg.dataset.max_tokens,
-        max_sentences=cfg.dataset.batch_size,
-        max_positions=longest,
-        seed=cfg.common.seed,
-        training=True,
-    ).next_epoch_itr(shuffle=False)
-    largest: dict[str, Any] = {}
-    planned = cfg.task._name in PRETRAINING
-    for sample in iterator if planned else itertools.islice(iterator, BATCHES):
-        name = sample["objective"] if planned else str(cfg.task._name)
-        if name not in largest or sample["ntokens"] > largest[name]["ntokens"]:
-            largest[name] = sample
-    return largest
+    limits = {"max_tokens": cfg.dataset.max_tokens, "max_sentences": cfg.dataset.batch_size}
+    task.get_batch_iterator(dataset, max_positions=longest, training=True, **limits)  # truncates texts
+    for sampler in task.samplers(dataset, **limits):
+        specs = training_plan([sampler], "alternate", cfg.common.seed, 1, BATCHES, 1, 1)
+        largest = max(specs, key=lambda spec: spec.tokens)
+
+        def collate(examples: int | None = None, spec: Any = largest) -> dict[str, Any]:
+            count = examples or len(spec.examples)
+            columns = {name: np.resize(getattr(spec, name), count) for name in ("examples", "keys")}  # repeats them
+            return dict(dataset[replace(spec, **columns)])
+
+        batches[sampler.objective if cfg.task._name in PRETRAINING else str(cfg.task._name)] = collate
+    return batches
 
 
-def _run_batch(
-    memory: MemoryCount, sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any, dtype: torch.dtype
-) -> tuple[BatchCount, int]:
-    """Runs forward and backward pass of a batch; returns its counts and its peak without gradients."""
+class _Update:
+    """An update of one process alone, on the meta device, and `parts`, its bytes."""
 
-    def to_meta(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to("meta", dtype if tensor.is_floating_point() else tensor.dtype)
+    def __init__(self, task: Any, cfg: Any):
+        common, self.task, self.memory = cfg.common, task, MemoryCount()
+        self.accumulates = cfg.optimization.update_freq[0] > 1  # all gradients exist from the second micro-step on
+        self.precision = "fp16" if common.fp16 else "bf16" if common.bf16 else "fp32"
+        self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[self.precision]
+        if common.memory_efficient_fp16 or common.memory_efficient_bf16:
+            self.precision = f"memory-efficient {self.precision}"
+        for objective in task.objectives.values():
+            objective.scorer = None  # it would read translations, which have no values here
+        with self.memory, cuda_kernels(), torch.device("meta"):
+            self.model, self.criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
+            for module in (self.model, self.criterion):
+                module.to(self.dtype).train()
+            self.parameters = [*self.model.parameters(), *self.criterion.parameters()]
+            self.memory.forget_peaks()
+            self.parts = {"weights": self.memory.total}
+            with self.memory.as_part("master_weights"):
+                self.optimizer = precision.build(cfg, [p for p in self.parameters if p.requires_grad])
+            self.before = self.memory.total
+        count_gradients(self.memory, self.model)
+        for module in self.model.modules():
+            for name, member in vars(type(module)).items() if isinstance(module, OutputLayer) else ():
+                if callable(member) and not name.startswith("_"):
+                    count_as_loss(self.memory, module, name)
+        if hasattr(self.criterion, "compute_loss"):
+            count_as_loss(self.memory, self.criterion, "compute_loss")
 
-    memory.forget_peaks()
-    with memory.as_part("activations"):
-        moved = utils.apply_to_sample(to_meta, sample)
-        if sample.get("objective") == "back_translation":  # its translations: as long as the sentences
-            batch = moved["batch"]
-            moved["batch"] = batch | {"source": batch | {"languages": batch["other_languages"]}}
-        loss, *_ = criterion(model, moved)
-        activations = memory.bytes["activations"]
-    del moved
-    with memory.as_part("temporary"):
-        optimizer.backward(loss)
-    count = BatchCount(
-        tokens=int(sample["ntokens"]),
-        examples=int(sample["nsentences"] if "nsentences" in sample else len(sample["id"])),
-        activations=activations,
-        loss=memory.largest["loss"],
-        peak=memory.peak,
-    )
-    return count, memory.peak_without_gradients
+    def run(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Counts forward and backward pass of a batch.
 
+        Returns: numbers of examples, of tokens without padding (in translation and generation, of the target), and of
+        operations; bytes that the forward pass keeps for the backward pass, without those of the loss; peak bytes of
+        the loss in both passes, and of all parts.
+        """
+        memory = self.memory
+        with memory, cuda_kernels():
+            memory.forget_peaks()
+            flops = memory.flops
+            with memory.as_part("activations"):
+                moved = utils.apply_to_sample(self._to_meta, sample)
+                if sample["objective"] == "back_translation":  # its translations: as long as the sentences
+                    batch = moved["batch"]
+                    moved["batch"] = batch | {"source": batch | {"languages": batch["other_languages"]}}
+                loss, *_ = self.criterion(self.model, moved)
+                activations = memory.bytes["activations"]
+            del moved
+            with memory.as_part("temporary"):
+                self.optimizer.backward(loss)
+        peak = memory.peak_without_gradients if self.accumulates else memory.peak
+        counts: dict[str, Any] = {"examples": int(sample["nsentences"]), "tokens": int(sample["ntokens"])}
+        counts |= {"flops": float(memory.flops - flops), "activations": activations, "loss": memory.largest["loss"]}
+        return counts | {"peak": peak}
 
-def _step(memory: MemoryCount, optimizer: Any, model: Any, clip_norm: float) -> int:
-    """Clips and steps twice; returns the peak of the second step, as the first one creates the optimizer's state."""
-    model_ids = {id(parameter) for parameter in model.parameters()}
-    for part in ("optimizer", "temporary"):
-        memory.forget_peaks()
-        with memory.as_part(part):
-            optimizer.multiply_grads(0.5)
-            optimizer.clip_grad_norm(clip_norm)
-            optimizer.step()
-        copies = [p for group in optimizer.torch_optimizer.param_groups for p in group["params"]]
-        gradients = [p.grad for p in copies if id(p) not in model_ids and p.grad is not None]
-        memory.move(gradients, "master_weights")
-        del copies, gradients  # the second step makes new gradients
-    return memory.peak
+    def _to_meta(self, tensor: Tensor) -> Tensor:
+        return tensor.to("meta", self.dtype if tensor.is_floating_point() else tensor.dtype)
 
+    def step(self, clip_norm: float) -> int:
+        """Clips and steps twice, as the first step creates the optimizer's state, and removes the gradients.
 
-def _tokens_and_updates(
-    cfg: Any, batches: dict[str, BatchCount], setting: Setting, objectives: dict[str, Any]
-) -> tuple[dict[str, int], int | None, int | None]:
-    """Tokens of an update over all processes, tokens that an epoch reads, and updates of an epoch."""
-    micro_steps = int(cfg.optimization.update_freq[0]) * cfg.distributed_training.distributed_world_size
-    updates_per_epoch = number_of_updates(cfg.task.get("updates_per_epoch")) or UPDATES
-    by_name = {name: batch.tokens for name, batch in batches.items()}
-    if objectives and updates_per_epoch != AUTO:
-        if str(cfg.task.get("schedule")) == "cycle":
-            tokens = {"all": sum(by_name.values()) * micro_steps // len(by_name)}
-        else:
-            tokens = {name: count * micro_steps for name, count in by_name.items()}
-        return tokens, sum(tokens.values()) * updates_per_epoch // len(tokens), updates_per_epoch
-    tokens = {name: count * micro_steps for name, count in by_name.items()}
-    examples = cfg.task.get("examples_per_epoch") or setting.examples
-    if examples is None or len(batches) > 1:
-        return tokens, None, None
-    (batch,) = batches.values()
-    updates = math.ceil(math.ceil(examples / batch.examples) / micro_steps)
-    return tokens, examples * batch.tokens // batch.examples, updates
+        Returns the peak bytes of the second step; adds to `parts`, and sets `present`, the bytes that are in memory
+        during later batches and were not before.
+        """
+        memory, weights = self.memory, {id(p) for p in self.parameters}
+        self.parts["gradients"] = memory.bytes["gradients"]
+        with memory, cuda_kernels():
+            for part in ("optimizer", "temporary"):
+                memory.forget_peaks()
+                with memory.as_part(part):
+                    self.optimizer.multiply_grads(0.5)
+                    self.optimizer.clip_grad_norm(clip_norm)
+                    self.optimizer.step()
+                copies = (p for group in self.optimizer.torch_optimizer.param_groups for p in group["params"])
+                memory.move([p.grad for p in copies if id(p) not in weights and p.grad is not None], "master_weights")
+            peak = memory.peak
+            self.parts["FP32 master weights"] = memory.bytes["master_weights"]
+            self.parts["optimizer state"] = memory.bytes["optimizer"]
+            self.optimizer.zero_grad()
+        self.gradients = self.parts["gradients"] if self.accumulates else 0
+        self.present = memory.total - self.before + self.gradients
+        return peak
+
+    def distribute(self, distributed: Any) -> int:
+        """Replaces the optimizer's state by a process's part of it, and adds the buckets; returns the bytes added."""
+        trained = sorted((p.numel() for p in self.parameters if p.requires_grad), reverse=True)
+        loads = [0] * (distributed.distributed_world_size if distributed.zero_sharding == "os" else 1)
+        for size in trained:  # torch gives each to the process that has the least
+            loads[loads.index(min(loads))] += size
+        state = self.parts["optimizer state"]
+        self.parts["optimizer state"] = math.ceil(state * Fraction(max(loads), sum(loads)))
+        self.parts["DDP buckets"] = bucket_bytes((self.model, self.criterion), distributed)
+        return self.parts["optimizer state"] - state + self.parts["DDP buckets"]
+
+    def most(self, collate: Any, batch: dict[str, Any], room: float, added: int) -> int:
+        """Examples of a batch whose peak, with `added`, fills `room` to 99 % or more, by the secant method; 0: none."""
+        self.optimizer.zero_grad()
+        previous, latest, present = 0, batch["examples"], self.gradients + added
+        peaks = {0: self.memory.total + present, latest: batch["peak"]}
+        for _ in range(4):
+            slope = max(1.0, (peaks[latest] - peaks[previous]) / (latest - previous))
+            fit = max(0, min(latest + math.floor((room - peaks[latest]) / slope), 8 * max(peaks)))
+            if fit in peaks or 0.99 * room < peaks[latest] <= room:
+                break
+            previous, latest, peaks[fit] = latest, fit, self.run(collate(fit))["peak"] + present
+            self.optimizer.zero_grad()
+        return max((examples for examples, peak in peaks.items() if peak <= room), default=0)

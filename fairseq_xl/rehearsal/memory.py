@@ -16,21 +16,21 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 aten = torch.ops.aten
+#: operator -> its number of floating-point operations
+_FLOPS = flop_registry | {aten.addmm_: flop_registry[aten.addmm]}
 
 
 class MemoryCount(TorchDispatchMode):
-    """Context that counts the bytes of meta tensors by part.
+    """Context that counts the bytes of meta tensors by part, and floating-point operations (`flops`).
 
     Parts are "weights", "master_weights" (FP32 master weights and their gradients), "gradients", "activations", "loss",
-    "optimizer" and "temporary"; `part` is that of tensors allocated from now on.
-
-    `bytes`: {part: bytes at present}; `largest`: {part: the most bytes at a time}; `peak`: the most bytes of all parts
-    together; `peak_without_gradients`: the most bytes of all parts but the gradients.
+    "optimizer" and "temporary"; `part` is that of tensors allocated from now on. `bytes` are those at present, by part,
+    `largest` the most at a time; `peak` is the most of all parts together.
     """
 
     def __init__(self) -> None:
@@ -38,8 +38,7 @@ class MemoryCount(TorchDispatchMode):
         self.part = "weights"
         self.bytes: Counter[str] = Counter()
         self.largest: Counter[str] = Counter()
-        self.total = self.peak = self.peak_without_gradients = 0
-        self._results: dict[Any, tuple[Any, Any, torch.dtype]] = {}  # operator and arguments: shape, strides, type
+        self.total = self.peak = self.peak_without_gradients = self.flops = 0
         self._live: dict[int, tuple[Any, int, str]] = {}  # address of a storage: reference to it, bytes, part
 
     def forget_peaks(self) -> None:
@@ -53,7 +52,7 @@ class MemoryCount(TorchDispatchMode):
             key = tensor.untyped_storage()._cdata
             reference, size, before = self._live[key]
             self._live[key] = reference, size, part
-            self._remove(before, size)
+            self._add(before, -size)
             self._add(part, size)
 
     @contextmanager
@@ -72,10 +71,6 @@ class MemoryCount(TorchDispatchMode):
         self.peak = max(self.peak, self.total)
         self.peak_without_gradients = max(self.peak_without_gradients, self.total - self.bytes["gradients"])
 
-    def _remove(self, part: str, size: int) -> None:
-        self.bytes[part] -= size
-        self.total -= size
-
     def _count(self, tensor: Tensor) -> None:
         if tensor.layout != torch.strided:
             for part in (tensor._indices(), tensor._values()):
@@ -89,46 +84,20 @@ class MemoryCount(TorchDispatchMode):
 
         def freed(_: Any) -> None:
             _, size, part = live.pop(key)
-            self._remove(part, size)
+            self._add(part, -size)
 
         live[key] = weakref.ref(storage, freed), size, self.part
         self._add(self.part, size)
 
-    def _pointwise(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs a pointwise operator; results are cached, since torch's checks would take most of a rehearsal's time."""
-        tensors = [tensor for tensor in args if isinstance(tensor, Tensor)]
-        if any(tensor.layout != torch.strided for tensor in tensors):  # a sparse gradient that is added in place
-            return args[0] if func._schema.name.endswith("_") else func(*args, **kwargs)
-        if not tensors or any(tensor.device.type != "meta" for tensor in tensors) or "out" in kwargs:
-            return func(*args, **kwargs)
-        if func._schema.name.endswith("_"):
-            return args[0]
-        signature = (
-            (arg.shape, arg.stride(), arg.dtype) if isinstance(arg, Tensor) else (type(arg), arg) for arg in args
-        )
-        key = func, tuple(signature), tuple(kwargs.items())
-        try:
-            cached = self._results.get(key)
-        except TypeError:  # a list among the arguments
-            return func(*args, **kwargs)
-        if cached is not None:
-            return torch.empty_strided(*cached[:2], dtype=cached[2], device="meta")
-        result = func(*args, **kwargs)
-        if isinstance(result, Tensor):
-            self._results[key] = result.shape, result.stride(), result.dtype
-        return result
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs an operator, or a stand-in for one that needs values, and counts what it allocates."""
-        kwargs = kwargs or {}
-        if torch.Tag.pointwise in func.tags:
-            result = self._pointwise(func, args, kwargs)
-        else:
-            stand_in = _STAND_INS.get(func)
-            result = stand_in(*args, **kwargs) if stand_in is not None else NotImplemented
-            if result is NotImplemented:
-                result = func(*args, **kwargs)
-        for tensor in (result,) if isinstance(result, Tensor) else tree_leaves(result):
+        kwargs, stand_in = kwargs or {}, _STAND_INS.get(func)
+        result = stand_in(*args, **kwargs) if stand_in is not None else NotImplemented
+        if result is NotImplemented:
+            result = func(*args, **kwargs)
+        if func.overloadpacket in _FLOPS:
+            self.flops += _FLOPS[func.overloadpacket](*args, **kwargs, out_val=result)
+        for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor):
                 self._count(tensor)
         return result
@@ -165,23 +134,14 @@ _STAND_INS: dict[Any, Callable] = {
 def cuda_kernels() -> Iterator[None]:
     """Context in which attention and dropout on the meta device allocate as CUDA's kernels do.
 
-    Attention is fused: without a mask and in 16 bits it is flash attention, else the memory-efficient kernel. Dropout
-    stores a byte for each value. Values read from tensors are 1, and comparisons false.
+    Attention is fused: flash attention without a mask and in 16 bits, else the memory-efficient kernel. Dropout stores
+    a byte for each value. Values read from tensors are 1, and comparisons false.
     """
-    # replaced, and not by `_FakeValues`, which is off in the backward pass, where checkpointed layers run again
-    with mock.patch.multiple(F, scaled_dot_product_attention=_attention, dropout=_dropout), _FakeValues():
+    kernels: dict[str, Any] = {"scaled_dot_product_attention": _attention, "dropout": _dropout}
+    values: dict[str, Any] = {"__int__": lambda _: 1, "__bool__": lambda _: False}
+    values |= dict.fromkeys(("item", "__float__"), lambda _: 1.0)
+    with mock.patch.multiple(F, **kernels), mock.patch.multiple(Tensor, **values):
         yield
-
-
-class _FakeValues(TorchFunctionMode):
-    """Context in which meta tensors have values."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs a function of torch, or gives a value."""
-        return _FAKE_VALUES[func] if func in _FAKE_VALUES else func(*args, **(kwargs or {}))
-
-
-_FAKE_VALUES: dict[Any, Any] = {Tensor.__int__: 1, Tensor.item: 1.0, Tensor.__float__: 1.0, Tensor.__bool__: False}
 
 
 def _attention(
@@ -226,15 +186,11 @@ def count_as_loss(count: MemoryCount, owner: Any, name: str) -> None:
             for tree in ((args, kwargs), result)
         )
         if outputs and inputs and not any(outputs[0] is tensor for tensor in inputs):
-            outputs[0].register_hook(functools.partial(_enter, count, "loss"))
-            inputs[0].register_hook(functools.partial(_enter, count, "temporary"))
+            outputs[0].register_hook(lambda _: setattr(count, "part", "loss"))
+            inputs[0].register_hook(lambda _: setattr(count, "part", "temporary"))
         return result
 
     setattr(owner, name, counted)
-
-
-def _enter(count: MemoryCount, part: str, gradient: Tensor) -> None:
-    count.part = part
 
 
 def count_gradients(count: MemoryCount, model: nn.Module) -> None:

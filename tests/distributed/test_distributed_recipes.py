@@ -20,8 +20,8 @@ import yaml
 from tiny_data import write_data_bin
 
 from fairseq_xl.engine import main
-from fairseq_xl.io.flags import flags
-from fairseq_xl.rehearsal import report
+from fairseq_xl.io.flags import flags, overridden
+from fairseq_xl.rehearsal.setting import read_list
 from tests.builders import write_others, write_task
 from tests.command_line import cli
 from tests.commands import one_run, pretraining, run_train
@@ -61,17 +61,18 @@ def configurations():
     experiments = {
         path for path in files if "\nsteps:" in path.read_text(encoding="utf-8")
     }  # lists of commands, not of flags
-    papers = report.read_list(RECIPES / "papers.yaml")
+    papers = read_list(RECIPES / "papers.yaml")
     listed = {Path(entry.files[-1]).resolve() for entry in papers}
     found = {path: flags(stack(path)) for path in files if path not in experiments | listed}
     named = {str(path.relative_to(RECIPES).with_suffix("")): given for path, given in found.items()}
-    named |= {f"{entry.system}: {entry.name}": list(entry.setting().arguments) for entry in papers}
+    named |= {entry.name.split(": ")[0]: overridden(entry.files, entry.flags) for entry in papers}
     return {name: given for name, given in named.items() if not {"--beam", "--valid-subset"} & set(given)}
 
 
 CONFIGURATIONS = configurations()
-PAPERS = [name for name in CONFIGURATIONS if ":" in name]
-FIRST = [next(name for name in PAPERS if name.startswith(f"{system}:")) for system in report.TITLES]
+PAPERS = [name for name in CONFIGURATIONS if ", " in name]
+SYSTEMS = ("xlm", "unicoder", "veco", "xglue", "monotrans")
+FIRST = [next(name for name in PAPERS if name.startswith(f"{system}, ")) for system in SYSTEMS]
 
 
 def small(name, given, root):

@@ -287,8 +287,8 @@ def test_a_head_of_another_package_is_converted_and_its_training_rehearsed(insta
     (tmp_path / "run.yaml").write_text(f"task: xl_{TASK_TYPE}\ncriterion: xl_{TASK_TYPE}\n", encoding="utf-8")
     words = cli(arch="xl_xlmr_tiny", optimizer="adam", lr=0.001, batch_size=8, length=32, max_update=2)
     plan.main([str(tmp_path / "run.yaml"), *map(str, words), "--train-langs", "en,de"])
-    shown = capsys.readouterr().out
-    assert f"batch of xl_{TASK_TYPE}" in shown and "8 examples, 256 tokens" in shown
+    batch = json.loads(capsys.readouterr().out)["batches"][f"xl_{TASK_TYPE}"]
+    assert (batch["examples"], batch["tokens"]) == (8, 256)
 
 
 def test_a_task_type_may_read_no_lines():

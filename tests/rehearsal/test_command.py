@@ -1,6 +1,7 @@
 """Output and refusals of `fairseq-xl plan`."""
 
-import contextlib
+import json
+import re
 import sys
 
 import pytest
@@ -8,36 +9,67 @@ import pytest
 import fairseq_xl
 from fairseq_xl import commands
 from fairseq_xl.errors import UserError
+from fairseq_xl.rehearsal.gpus import hours
+from fairseq_xl.rehearsal.setting import listed_setting, read_list
 from tests.rehearsal.builders import PRETRAIN
 
 fairseq_xl.register()
 
 
-def test_rehearse_command_counts(tmp_path, capsys):
+@pytest.fixture
+def config(tmp_path):
     lines = zip(PRETRAIN[::2], PRETRAIN[1::2])
-    config, more = tmp_path / "config.yaml", tmp_path / "more.yaml"
-    config.write_text("".join(f"{key[2:]}: {value}\n" for key, value in lines), encoding="utf-8")
+    (tmp_path / "config.yaml").write_text("".join(f"{key[2:]}: {value}\n" for key, value in lines), encoding="utf-8")
+    return str(tmp_path / "config.yaml")
+
+
+def test_rehearse_command_counts(config, tmp_path, capsys):
+    more = tmp_path / "more.yaml"
     more.write_text("objective-options: mlm.batch_sentences=8\nfp16: true\n", encoding="utf-8")
-    commands.main(["plan", str(config), str(more), "--vocabulary", "1000", "--update-freq", "3"])
-    shown = capsys.readouterr().out
-    assert "tokens of an update    1,536 mlm (1 process, --update-freq 3)" in shown  # 3 x 8 x 64
-    assert "epoch                  10 updates, which read 15,360 tokens" in shown
-    commands.main(["plan", str(config), "--batches-per-update", "6", "--distributed-world-size", "2"])
-    assert "1,536 mlm (2 processes, --batches-per-update 6, 3 of each process)" in capsys.readouterr().out  # 6 x 4 x 64
+    speed = ["--tokens-per-second", "9"]
+    commands.main(["plan", config, "--config", str(more), "--vocabulary", "1000", "--update-freq", "3", *speed])
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["tokens_per_update"], shown["precision"]) == (3 * 8 * 64, "fp16")
+    assert shown["hours"] == {"9 tokens per second per 100,000 updates": 4740}
+    assert "no end: set --max-update" in shown["notes"][0]
+
+
+def test_rehearse_command_counts_hours_and_largest_batches(config, capsys, monkeypatch):
+    """In tables on a terminal: 10^8 updates of 6 x 4 x 64 tokens, on GPUs of 8.1 TFLOP/s in FP32."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    gpus = ["--gpus", "2", "--gpu", "T4", "--share", "0.5", "--memory", "0.5", "--tokens-per-second", "1000000"]
+    commands.main(["plan", config, "--batches-per-update", "6", "--max-update", "100000000", *gpus])
+    shown = dict(re.split(r" {2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line)
+    assert (shown["batches_per_update"], shown["tokens"]) == ("6", "153,600,000,000")
+    hours_of_flops = float(shown["flops"]) / (2 * 8.1e12 * 0.5) / 3600
+    assert float(shown["hours 2 T4"]) == pytest.approx(hours_of_flops, abs=0.1) and hours_of_flops > 30
+    assert float(shown["hours 1000000 tokens per second"]) == pytest.approx(153600 / 3600, abs=0.1)
+    examples, tokens, flops, most, most_tokens, *_ = re.split(" +", shown["mlm"])
+    assert (examples, tokens) == ("4", "256") and int(most) > 4 and most_tokens == f"{64 * int(most):,}"
+
+
+def test_hours_by_hand():
+    """1e20 operations on 64 GPUs of 125 TFLOP/s at 30 %, or of 15.7 in FP32."""
+    assert hours(1e20, "64 V100 of the paper", "memory-efficient fp16", 0.3) == pytest.approx(1e20 / 2.4e15 / 3600)
+    assert hours(1e20, "1 V100", "fp32", 1) == pytest.approx(1e20 / 15.7e12 / 3600)
 
 
 def test_rehearse_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, capsys):
     (tmp_path / "my.yaml").write_text("max-tokn: 5\n", encoding="utf-8")
     words = ["plan", "recipes/xlm/config/pretrain.yaml"]
-    with pytest.raises(UserError, match="my.yaml: max-tokn: fairseq-train has no flag --max-tokn"):
-        commands.main([*words[:2], str(tmp_path / "my.yaml")])
-    before = sys.argv[0]
-    for wrong, sentence in (("--max-tokn", "unrecognized arguments: --max-tokn 5"), ("--clip-norm", None)):
-        with contextlib.suppress(SystemExit):
-            commands.main([*words, wrong, "5" if sentence else "x"])
+    for wrong, sentence in (
+        ([str(tmp_path / "my.yaml")], "my.yaml: unrecognized arguments: --max-tokn 5: did you mean --max-tokens?"),
+        (["--max-tokn", "5"], "unrecognized arguments: --max-tokn 5"),
+        (["--clip-norm", "x"], "--clip-norm: invalid float"),
+    ):
+        with pytest.raises(SystemExit):
+            commands.main([*words, *wrong])
         shown = capsys.readouterr().err
-        assert shown.startswith("fairseq-xl plan: error: ") and (sentence or "--clip-norm: invalid float") in shown
-    assert sys.argv[0] == before
+        assert shown.startswith("fairseq-xl plan: error: ") and sentence in shown
+
+
+XLM = "recipes/xlm/config/pretrain.yaml"
+PAPERS = ["--list", "recipes/papers.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -46,15 +78,40 @@ def test_rehearse_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, cap
         ([], "name CONFIG.yaml …, or --list LIST.yaml"),
         (["absent.yaml"], "absent.yaml: no such file"),
         (["--list", "absent.yaml"], "absent.yaml: no such file"),
-        (
-            ["--list", "recipes/papers.yaml", "--lr", "1"],
-            "unexpected --lr: with --list, flags come from the list's 'flags'",
-        ),
-        (["--list", "recipes/papers.yaml", "--only", "bert"], "has no bert: expected some of xlm, unicoder, veco"),
-        (["recipes/xlm/config/pretrain.yaml", "--languages", "0"], "--languages 0: 1 or more is needed"),
-        (["recipes/xlm/config/pretrain.yaml", "--write"], "--only and --write need --list"),
+        ([*PAPERS, "--lr", "1"], "unexpected --lr: with --list, the list sets it"),
+        ([*PAPERS, "--line-tokens", "9"], "unexpected --line-tokens: with --list, the list sets it"),
+        ([XLM, "--languages", "0"], "--languages 0: 1 or more is needed"),
+        ([XLM, "--gpu", "GTX"], "there is no GPU 'GTX': expected one of T4, V100"),
+        ([XLM, "--gpus", "-1"], "--gpus -1: 1 or more is needed"),
+        ([XLM, "--batches-per-update", "6", "--gpus", "4"], "cannot be divided by 4 processes: start 3 or 6"),
+        ([XLM, "--share", "1"], "--share 1.0: a number below 1 is needed"),
+        ([XLM, "--memory", "-4"], "--memory -4.0: more than 0 is needed"),
     ],
 )
 def test_rehearse_command_refuses_in_one_sentence(words, sentence):
     with pytest.raises(UserError, match=sentence):
         commands.main(["plan", *words])
+
+
+@pytest.mark.parametrize(
+    "entry, sentence",
+    [
+        ("{files: [a.yaml], gpus: 64 GTX}", "there is no GPU 'GTX'"),
+        ("{files: [a.yaml], gpus: V100}", "'V100': expected a number and a GPU, such as 64 V100"),
+        ("{files: [a.yaml], vocabulary: x}", "x: y: vocabulary: 'x': expected some of files: list, flags: str"),
+        ("{files: [a.yaml], size: 3}", "x: y: size: 3: expected some of"),
+        ("{flags: --lr 1}", "x: y: the key 'files' is missing"),
+        ("3", "x: y: expected a mapping, found 3"),
+    ],
+)
+def test_a_list_is_refused_in_one_sentence(entry, sentence, tmp_path):
+    (tmp_path / "list.yaml").write_text(f"x: {{y: {entry}}}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=sentence):
+        read_list(tmp_path / "list.yaml")
+
+
+def test_a_listed_training_has_the_values_of_the_list():
+    flags = ["--objectives", "clm"]
+    setting = listed_setting([XLM], flags)
+    assert (setting.vocabulary, setting.languages, setting.parameters, setting.gpus) == (95000, 15, "250M", "64 V100")
+    assert setting.arguments == ["--config", XLM, *flags] and listed_setting([], []).vocabulary == 32000

@@ -6,16 +6,20 @@ import pytest
 
 import fairseq_xl
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.flags import overridden
 from fairseq_xl.rehearsal.counting import count
-from fairseq_xl.rehearsal.setting import Setting, parse_flags
+from fairseq_xl.rehearsal.setting import Setting, configuration
 from tests.rehearsal.builders import PRETRAIN
 
 fairseq_xl.register()
 
 
-def counted(folder, *more, **values):
-    return count(Setting((*PRETRAIN, *more), **({"vocabulary": 1000, "languages": 3} | values)), folder / "text")
+def counted(folder, *more, memory=None, **values):
+    values = {"vocabulary": 1000, "languages": 3} | values
+    return count(Setting(flags=(*PRETRAIN, *more), **values), folder / "text", memory)
+
+
+def parts_of(found):
+    return [found["memory"][part] for part in ("weights", "gradients", "FP32 master weights", "optimizer state")]
 
 
 def parameters(layers=3, channels=128, ffn=512, vocabulary=1000, positions=64, languages=3):
@@ -36,28 +40,29 @@ def parameters(layers=3, channels=128, ffn=512, vocabulary=1000, positions=64, l
 def test_rehearse_counts_weights_gradients_masters_and_adam(precision, bytes_each, tmp_path):
     found = counted(tmp_path, *precision)
     size = parameters()
-    assert found.parameters == found.trained == size
-    parts = (found.weights, found.gradients, found.master_weights, found.optimizer)
-    assert parts == tuple(size * each for each in bytes_each)
-    (batch,) = found.batches.values()
-    assert (batch.examples, batch.tokens, found.buckets) == (4, 256, 0)
-    assert batch.activations > 0 and batch.loss > 0
-    assert found.peak <= sum(parts) + batch.activations + batch.loss + max(parts)
+    assert found["parameters"] == found["trained"] == size
+    weights, _, masters, state = parts = parts_of(found)
+    assert parts == [size * each for each in bytes_each]
+    (batch,) = found["batches"].values()
+    assert (batch["examples"], batch["tokens"], found["memory"]["DDP buckets"]) == (4, 256, 0)
+    assert batch["activations"] > 0 and batch["loss"] > 0
+    assert found["memory"]["peak"] <= sum(parts) + batch["activations"] + batch["loss"] + max(parts)
     # gradients in 32 bits may be made for the step only
-    assert found.peak >= found.weights + found.master_weights // 2 + found.optimizer + batch.activations
+    assert found["memory"]["peak"] >= weights + masters // 2 + state + batch["activations"]
 
 
 def test_rehearse_counts_what_is_trained_and_shared_between_processes(tmp_path):
     sharded = counted(
         tmp_path,
-        *("--train-only", "*.ffn.*", "--zero-sharding", "os", "--distributed-world-size", "4", "--update-freq", "3"),
+        *("--train-only", "*.ffn.*", "--zero-sharding", "os", "--optimizer", "xl_adam"),
+        *("--distributed-world-size", "4", "--update-freq", "3"),
     )
     trained = 3 * (2 * 128 * 512 + 512 + 128)
-    assert sharded.trained == trained and sharded.parameters == parameters()
-    assert sharded.gradients == sharded.buckets == 4 * trained
-    assert sharded.optimizer == 8 * 2 * 128 * 512  # of the 6 matrices two processes hold two each
-    assert (sharded.processes, sharded.micro_steps, sharded.tokens) == (4, 3, {"mlm": 4 * 3 * 256})
-    assert (sharded.updates, sharded.read_tokens, sharded.read_bytes) == (10, 10 * 4 * 3 * 256, 2 * 10 * 4 * 3 * 256)
+    assert sharded["trained"] == trained and sharded["parameters"] == parameters()
+    assert sharded["memory"]["gradients"] == sharded["memory"]["DDP buckets"] == 4 * trained
+    assert sharded["memory"]["optimizer state"] == 8 * 2 * 128 * 512  # of 6 matrices two processes hold two each
+    assert (sharded["GPUs"], sharded["batches_per_update"]) == (4, 4 * 3)
+    assert (sharded["tokens_per_update"], sharded["updates_per_epoch"]) == (4 * 3 * 256, 10)
 
 
 def test_rehearse_writes_pairs_of_the_directions(tmp_path):
@@ -66,25 +71,25 @@ def test_rehearse_writes_pairs_of_the_directions(tmp_path):
     found = counted(
         tmp_path, *("--objectives", "translation", "--arch", "xl_unmt_tiny", "--objective-options", options)
     )
-    assert found.batches["translation"].examples == 4
+    assert found["batches"]["translation"]["examples"] == 4
 
 
 def test_rehearse_counts_lamb(tmp_path):
     found = counted(tmp_path, "--optimizer", "xl_lamb")
-    assert (found.master_weights, found.optimizer) == (0, 8 * parameters())
+    assert parts_of(found)[2:] == [0, 8 * parameters()]
 
 
 @pytest.mark.parametrize("schedule", ["alternate", "cycle"])
-def test_rehearse_counts_tokens_by_schedule(schedule, tmp_path):
-    """Two micro-steps of 4 x 64 tokens, or of 2 pairs of 2 x (32 + 1); large vocabularies have four bytes a token."""
+def test_rehearse_counts_tokens_of_all_updates(schedule, tmp_path):
+    """Two micro-steps of 4 x 64 tokens, or of 2 pairs of 2 x (32 + 1); --max-epoch 3 ends before --max-update."""
     settings = "tlm.length=32 tlm.batch_sentences=2"
     more = ("--objectives", "mlm,tlm", "--objective-options", f"mlm.length=64 mlm.batch_sentences=4 {settings}")
-    found = counted(tmp_path, *more, "--schedule", schedule, "--update-freq", "2", vocabulary=70000)
+    ends = ("--max-epoch", "3", "--max-update", "31")
+    found = counted(tmp_path, *more, *ends, "--schedule", schedule, "--update-freq", "2")
     mlm, tlm = 4 * 64, 2 * 2 * 33
-    assert {name: each.tokens for name, each in found.batches.items()} == {"mlm": mlm, "tlm": tlm}
-    expected = {"all": mlm + tlm} if schedule == "cycle" else {"mlm": 2 * mlm, "tlm": 2 * tlm}
-    assert found.tokens == expected
-    assert found.read_tokens == 10 * (mlm + tlm) and found.read_bytes == 4 * found.read_tokens
+    assert {name: each["tokens"] for name, each in found["batches"].items()} == {"mlm": mlm, "tlm": tlm}
+    assert (found["tokens_per_update"], found["updates"], found["tokens"]) == (mlm + tlm, 30, 30 * (mlm + tlm))
+    assert found["flops"] == 30 * sum(each["flops"] for each in found["batches"].values())
 
 
 def test_rehearse_counts_updates_of_an_epoch_of_bitext(tmp_path):
@@ -92,12 +97,26 @@ def test_rehearse_counts_updates_of_an_epoch_of_bitext(tmp_path):
         *("--task", "xl_translation", "--criterion", "label_smoothed_cross_entropy", "--arch", "xl_mt_tiny"),
         *("-s", "de", "-t", "en", "--max-tokens", "320", "--optimizer", "adam", "--lr", "0.1", "--update-freq", "2"),
     )
-    found = count(Setting(arguments, examples=1000, line_tokens=20), tmp_path / "text")
-    (batch,) = found.batches.values()
-    assert batch.tokens == 20 * batch.examples and 300 <= batch.tokens <= 320
-    assert found.updates == math.ceil(math.ceil(1000 / batch.examples) / 2) and found.read_tokens == 20 * 1000
-    unknown = count(Setting(arguments), tmp_path / "again")
-    assert unknown.updates is unknown.read_tokens is unknown.read_bytes is None
+    found = count(Setting(flags=arguments, examples=1000, line_tokens=20), tmp_path / "text")
+    (batch,) = found["batches"].values()
+    assert batch["tokens"] == 20 * batch["examples"] and 300 <= batch["tokens"] <= 320
+    assert found["updates_per_epoch"] == math.ceil(math.ceil(1000 / batch["examples"]) / 2)
+    unknown = count(Setting(flags=(*arguments, "--max-epoch", "2")), tmp_path / "again")
+    assert unknown["updates_per_epoch"] is unknown["updates"] is unknown["tokens"] is unknown["flops"] is None
+    assert "no end: set --max-update" in unknown["notes"][0]
+
+
+@pytest.mark.parametrize("more", [[], ["--update-freq", "2", "--fp16"]])
+def test_rehearse_finds_the_largest_batch(more, tmp_path):
+    """It fills the memory to 99 % or more, and a training with such batches has this peak."""
+    memory = 100 << 20
+    (found,) = counted(tmp_path / "found", *more, memory=memory)["batches"].values()
+    options = ("--objective-options", f"mlm.length=64 mlm.batch_sentences={found['most_examples']}")
+    again = counted(tmp_path / "again", *more, *options)
+    assert again["batches"]["mlm"]["tokens"] == found["most_tokens"]
+    assert 0.985 * memory < again["memory"]["peak"] <= memory
+    (none,) = counted(tmp_path / "none", *more, memory=1 << 20)["batches"].values()
+    assert none["most_examples"] == none["most_tokens"] == 0
 
 
 def test_rehearse_checkpointing_of_the_model_shrinks_activations_not_gradients(tmp_path, monkeypatch):
@@ -112,9 +131,9 @@ def test_rehearse_checkpointing_of_the_model_shrinks_activations_not_gradients(t
         Layer, "forward", lambda self, hidden, **more: checkpoint(forward, self, hidden, use_reentrant=False, **more)
     )
     saved = counted(tmp_path / "checkpointed")
-    assert saved.gradients == whole.gradients
-    (before,), (after,) = whole.batches.values(), saved.batches.values()
-    assert after.activations < before.activations / 3 and saved.peak < whole.peak
+    assert saved["memory"]["gradients"] == whole["memory"]["gradients"]
+    assert saved["memory"]["activations"] < whole["memory"]["activations"] / 3
+    assert saved["memory"]["peak"] < whole["memory"]["peak"]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +142,7 @@ def test_rehearse_checkpointing_of_the_model_shrinks_activations_not_gradients(t
         (["--embed-dim", "100", "--heads", "8"], "--embed-dim 100 is not a multiple of --heads 8"),
         (["--adam-betas", "__import__('os').getcwd()"], "--adam-betas .*: expected two numbers"),
         (["--amp"], "--amp: its memory cannot be counted"),
+        (["--ddp-backend", "slowmo"], "--ddp-backend slowmo is not supported"),
         (["--schedule", "cycle", "--objectives", "mlm,clm", "--update-freq", "3"], "a multiple of the 2 objectives"),
         (["--objective-options", "mlm.length=65"], "needs 65 positions"),
     ],
@@ -133,11 +153,11 @@ def test_rehearse_refuses_in_one_sentence(more, sentence, tmp_path):
 
 
 def test_rehearse_refuses_other_tasks_and_files(tmp_path):
-    with pytest.raises(UserError, match="--task masked_lm: a rehearsal is of this package's tasks"):
-        parse_flags(["--task", "masked_lm", "--arch", "roberta", "--optimizer", "adam"])
-    with pytest.raises(UserError, match="absent.yaml: no such file"):
-        overridden([str(tmp_path / "absent.yaml")], [])
+    with pytest.raises(UserError, match="--task masked_lm: expected a task of this package"):
+        configuration(Setting(flags=("--task", "masked_lm", "--arch", "roberta", "--optimizer", "adam")))
+    with pytest.raises(UserError, match="--vocabulary 206: 208 or more is needed"):
+        counted(tmp_path, vocabulary=206)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("lr: [1, 2]\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"wrong.yaml: lr: a flag has one value"):
-        overridden([str(wrong)], [])
+        configuration(Setting(files=(str(wrong),)))

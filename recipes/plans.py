@@ -1,0 +1,47 @@
+"""Writes the table at the end of recipes/plans.md from the results of a command on standard input:
+
+fairseq-xl plan --list recipes/papers.yaml --json | python -m recipes.plans
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from fairseq_xl.io.files import replacing
+from recipes.tables import table
+
+PAGE = Path(__file__).with_suffix(".md")
+
+
+def row(result: dict) -> dict[str, str]:
+    """The row of a result of `fairseq-xl plan`: {column: cell}."""
+
+    def number(name: str) -> str:
+        return f"{result[name]:,}" if name in result else ""
+
+    return {
+        "training": result["training"],
+        "parameters": number("parameters"),
+        "published": result.get("published", ""),
+        "precision": result["precision"],
+        **{f"{part}, GiB": f"{size:.2f}" for part, size in result["GiB"].items()},
+        "tokens of a batch": ", ".join(f"{batch['tokens']:,} {name}" for name, batch in result["batches"].items()),
+        "batches of an update": number("batches_per_update"),
+        "updates": number("updates"),
+        "tokens": number("tokens"),
+        "FLOPs": f"{result['flops']:.2e}" if "flops" in result else "",
+        "hours": ", ".join(f"{hours:,g} ({gpus})" for gpus, hours in result["hours"].items()),
+    }
+
+
+def main() -> None:
+    """Replaces the table of the page."""
+    rows = [row(json.loads(line)) for line in sys.stdin]
+    lines = table([*rows[0]], [[*cells.values()] for cells in rows])
+    text = PAGE.read_text(encoding="utf-8").partition("\n| ")[0]
+    with replacing(PAGE) as file:
+        file.write("\n".join([text, *lines, ""]).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -44,13 +44,15 @@ class LanguageGuess:
 
 
 @functools.cache
-def _metric(language: str) -> BLEU:
-    return bleu_metric(tokenizer_name(language))
+def _metric(language: str, lowercase: bool) -> BLEU:
+    return bleu_metric(tokenizer_name(language), lowercase)
 
 
-def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Statistics:
+def bleu_counts(
+    hypotheses: Sequence[str], references: Sequence[str], language: str, lowercase: bool = False
+) -> Statistics:
     """Counts n hypotheses for BLEU with sacreBLEU's tokenizer of their language; the other fields are 0."""
-    score = _metric(language).corpus_score(hypotheses, [references])
+    score = _metric(language, lowercase).corpus_score(hypotheses, [references])
     counted = [*score.counts, *score.totals, score.sys_len, score.ref_len]
     return Statistics(**dict(zip(Statistics._fields, counted)))
 

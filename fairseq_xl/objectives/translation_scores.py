@@ -1,5 +1,7 @@
 """Scores of translations in training and validation, by direction: BLEU, wrong languages, lengths.
 
+Text that is generated in the language of its source counts as a translation; its direction is the language.
+
 Legend: B batch, S source time, T time of the translation, U of the hypothesis, R of the reference.
 """
 
@@ -22,7 +24,7 @@ from fairseq_xl.evaluation.translations import SCORES, LanguageGuess, Statistics
 from fairseq_xl.objectives.base import Sums, Term
 
 #: objectives whose translations are scored, and the names of their BLEU
-BLEU_NAMES = {"translation": "bleu", "back_translation": "round_trip_bleu"}
+BLEU_NAMES = {"translation": "bleu", "generation": "bleu", "back_translation": "round_trip_bleu"}
 COUNTED_TOKENS = 1_000_000  # tokens read of each language, for the frequencies of its pieces
 
 logger = logging.getLogger(__name__)
@@ -34,15 +36,17 @@ class TranslationScorer:
     Args:
         dictionary: the joint dictionary.
         folder: the data folder: its manifest names the tokenizers, its training text gives the frequencies of pieces.
-        directions: names of all directions, ``en-de``.
+        directions: names of all directions, ``en-de`` or ``de``.
+        lowercase: whether BLEU ignores case.
 
     Raises `UserError` if the pieces of the dictionary cannot be joined to words.
     """
 
-    def __init__(self, dictionary: XLDictionary, folder: Path, directions: Sequence[str]):
+    def __init__(self, dictionary: XLDictionary, folder: Path, directions: Sequence[str], lowercase: bool = False):
         if dictionary.word_mark is None:
             raise UserError(f"{folder / 'dict.txt'}: {UNMARKED}, so validation cannot write text for BLEU")
         self.dictionary, self.folder, self.directions = dictionary, folder, list(directions)
+        self.lowercase = lowercase
 
     # --- counts ------------------------------------------------------------------------------------------------
 
@@ -93,9 +97,9 @@ class TranslationScorer:
         for source, target in sorted(set(pairs)):
             rows = [row for row, pair in enumerate(pairs) if pair == (source, target)]
             hypotheses, references, languages = zip(*(texts[row] for row in rows))
-            counts = bleu_counts(hypotheses, references, languages[0]) if compared else Statistics()
+            counts = bleu_counts(hypotheses, references, languages[0], self.lowercase) if compared else Statistics()
             guess = self.guess
-            statistics[f"{source}-{target}"] = counts._replace(
+            statistics["-".join(dict.fromkeys((source, target)))] = counts._replace(
                 sentences=len(rows),
                 wrong_language=sum(guess.is_wrong(pieces[row], target) for row in rows) if guess else 0,
                 pieces=sum(len(pieces[row]) for row in rows),

@@ -13,6 +13,7 @@ from fairseq_xl.objectives.corrupted_lines import DenoisedGeneration
 from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.objective_options import config_of
 from fairseq_xl.objectives.task_file_objectives import FilesOptions, named_languages
+from fairseq_xl.objectives.translation_scores import TranslationScorer
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 
 
@@ -24,6 +25,11 @@ class XLGenerationConfig(FilesOptions, XLSeq2SeqConfig):
         None,
         "maximum length of a source, in tokens; the rest is truncated (default: as in the fine-tuning of "
         "the checkpoint; in training --max-positions of the model)",
+    )
+    eval_bleu: bool = option(
+        False,
+        "in validation, generate greedily; log lower-cased BLEU of each language, their mean `bleu`, the percentage "
+        "of outputs in a wrong language and the length ratio",
     )
     denoise: Optional[str] = option(
         None,
@@ -69,6 +75,9 @@ class XLGenerationTask(XLSeq2SeqTask):
             self.objectives = {"generation": DenoisedGeneration(*arguments, *settings)}
         else:
             self.objectives = {"generation": Generation(*arguments, named=False)}
+        if self.cfg.eval_bleu:
+            languages = self.objective.languages_of("valid")
+            self.objective.scorer = TranslationScorer(self.dictionary, self.folder(), languages, lowercase=True)
 
     def identity(self) -> dict[str, Any]:
         """The base identity with the training languages and the maximum source length."""
@@ -96,7 +105,9 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     def metrics(self) -> list[str]:
         """Names of the validation metrics: `ppl`, `loss`, and those of the objective."""
-        return ["ppl", "loss", *self.objective.metric_names(self.objective.languages_of("valid"))]
+        languages, scorer = self.objective.languages_of("valid"), self.objective.scorer
+        scores = scorer.metrics({"bleu": languages}) if scorer else []
+        return ["ppl", "loss", *self.objective.metric_names(languages), *scores]
 
     def check_architecture(self, cfg: Any) -> None:
         """As the base class; sets the lengths to which texts are truncated, and compares them with the model's."""

@@ -1,6 +1,7 @@
 """Same-language generation through fairseq-train, -validate, -generate and -interactive."""
 
 import io
+import itertools
 import json
 import lzma
 import math
@@ -8,6 +9,7 @@ import shutil
 from contextlib import redirect_stdout
 
 import pytest
+import sacrebleu
 import torch
 from fairseq import checkpoint_utils
 from fairseq.search import BeamSearch
@@ -36,7 +38,7 @@ from tests.commands import (
     translation,
 )
 from tests.tasks.resuming import check_epochs_of_examples
-from tests.tasks.tiny_text import WORDS
+from tests.tasks.tiny_text import WORDS, write
 from tests.tasks.titles import SPLITS, write_titles
 
 FNP = ["--arch", "xl_xfnp_tiny"]
@@ -115,6 +117,34 @@ def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned,
         texts = read_generated(tmp_path / code / "generate-test.txt")[0]
         expected = (task_files / f"test.{code}.tgt").read_text(encoding="utf-8").splitlines()
         assert result["languages"][code]["bleu"]["score"] == scores.bleu(texts, expected)["score"]
+
+
+@pytest.mark.parametrize("arch", [[], FNP])
+def test_validation_bleu_is_that_of_greedy_generation(data_bin, tmp_path, arch):
+    """Lower-cased, of each language; the best mean is kept. Targets are long enough for four-grams."""
+    task_files, count = tmp_path / "files", {"train": 24, "valid": 12}
+    task_files.mkdir()
+    for split, code in itertools.product(count, ("en", "de")):
+        words = [WORDS[code][number % 3] for number in range(count[split])]
+        for side, length in (("src", 2), ("tgt", 5)):
+            write(task_files / f"{split}.{code}.{side}", [" ".join([word] * length) for word in words])
+    select = cli(eval_bleu=True, best_checkpoint_metric="bleu", maximize_best_checkpoint_metric=True)
+    options = cli(max_epoch=6, lr=0.01, no_epoch_checkpoints=True)
+    output = run_train(generation(data_bin, task_files, tmp_path, *arch, *LEARNING, *options, *select))
+    seen = validation_losses(output)
+    best = max(seen, key=lambda found: float(found["bleu"]))
+    mean = (float(best["bleu_en"]) + float(best["bleu_de"])) / 2
+    assert mean > 1 and float(best["bleu"]) == pytest.approx(mean, abs=0.01)
+    assert {"wrong_language_de", "length_ratio_en"} <= best.keys()
+    for code in ("en", "de"):
+        greedy = ["--gen-subset", "valid", "--beam", 1, "--max-len-a", 1.3, "--max-len-b", 4]
+        generate(
+            data_bin, task_files, tmp_path / "checkpoint_best.pt", code, *greedy, "--results-path", tmp_path / code
+        )
+        texts = read_generated(tmp_path / code / "generate-valid.txt")[0]
+        expected = (task_files / f"valid.{code}.tgt").read_text(encoding="utf-8").splitlines()
+        score = sacrebleu.corpus_bleu(texts, [expected], lowercase=True).score
+        assert float(best[f"bleu_{code}"]) == pytest.approx(score, abs=0.01)
 
 
 def test_the_best_average_over_languages_is_kept(data_bin, task_files, learned):

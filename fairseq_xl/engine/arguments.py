@@ -56,6 +56,8 @@ def check_arguments(args: dict[str, Any]) -> None:
         for field in dataclasses.fields(dataclass) if dataclass else ():
             if field.type is str and args.get(field.name, "") is None:
                 raise UserError(f"--{kind} {args[kind]}: {option_name(field.name)} is missing")
+    if args.get("total_num_update", 0) is None:
+        raise UserError("--total-num-update is missing: name the update at which --lr-scheduler polynomial_decay ends")
     if args.get("path", "") is None:
         raise UserError("--path is missing: name the checkpoint to load")
     check_arch(args.get("arch"), args.get("task"))

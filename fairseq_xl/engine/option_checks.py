@@ -41,7 +41,8 @@ UNSUPPORTED: dict[str, dict[str, tuple[Any, ...]]] = {
 
 #: valid ranges of fairseq options that fairseq does not check
 NUMBERS: dict[str, dict[str, str]] = {
-    "optimization": {"lr": "0 or more", "update_freq": "1 or more", "clip_norm": "0 or more"},
+    "optimization": {"lr": "0 or more", "update_freq": "1 or more"}
+    | dict.fromkeys(("clip_norm", "max_update", "max_epoch"), "0 or more"),
     "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
 }
 

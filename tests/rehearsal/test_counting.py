@@ -141,6 +141,8 @@ def test_rehearse_checkpointing_of_the_model_shrinks_activations_not_gradients(t
     [
         (["--embed-dim", "100", "--heads", "8"], "--embed-dim 100 is not a multiple of --heads 8"),
         (["--adam-betas", "__import__('os').getcwd()"], "--adam-betas .*: expected two numbers"),
+        (["--lr-scheduler", "polynomial_decay"], "--total-num-update is missing"),
+        (["--max-update", "-3"], "--max-update -3: 0 or more is needed"),
         (["--amp"], "--amp: its memory cannot be counted"),
         (["--ddp-backend", "slowmo"], "--ddp-backend slowmo is not supported"),
         (["--schedule", "cycle", "--objectives", "mlm,clm", "--update-freq", "3"], "a multiple of the 2 objectives"),

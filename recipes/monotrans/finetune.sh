@@ -15,7 +15,8 @@ type=${type:-classification}
 task_type "$type"
 configs=("${type_config[@]}" --config "$recipes/monotrans/config/finetune.yaml")
 case $type in
-    tagging | question-answering) configs+=(--config "$recipes/monotrans/config/without-pooler.yaml") ;;
+    tagging) configs+=(--config "$recipes/monotrans/config/without-pooler.yaml") ;;
+    question-answering) configs+=(--config "$recipes/monotrans/config/question-answering.yaml") ;;
 esac
 set -- "${configs[@]}" ${words[@]+"${words[@]}"} --init-from "$body"
 python -m recipes.settings --may-grow "$save_dir" "$type" "$language" "$data/dict.txt" \

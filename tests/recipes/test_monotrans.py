@@ -442,4 +442,7 @@ def test_the_papers_values(dictionary):
     assert cfg.lr_scheduler.warmup_updates / 250000 == pytest.approx(0.2 * batch / 2**15)
     tuning = configuration([ROOT / "recipes/xlm/config/finetune.yaml", CONFIGS / "finetune.yaml"])
     assert (tuning.optimization.lr[0], tuning.dataset.batch_size, tuning.optimization.max_epoch) == (2e-5, 32, 2)
-    assert tuning.task.freeze == "language-module" and tuning.task.length == 512
+    assert tuning.task.freeze == "language-module" and tuning.task.length == 128
+    names = ("xlm/config/finetune", "xlm/config/question-answering", "monotrans/config/question-answering")
+    answers = configuration([ROOT / f"recipes/{name}.yaml" for name in names])
+    assert (answers.task.length, answers.task.stride) == (384, 128)

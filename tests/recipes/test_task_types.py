@@ -26,7 +26,8 @@ def test_every_paper_s_configuration_is_one_of_every_type(paper, kind):
     own = {
         "xglue": [XGLUE / "understanding.yaml"],
         "monotrans": [MONOTRANS / "finetune.yaml"]
-        + [MONOTRANS / "without-pooler.yaml"] * (kind in ("tagging", "question-answering")),
+        + [MONOTRANS / "without-pooler.yaml"] * (kind == "tagging")
+        + [MONOTRANS / "question-answering.yaml"] * (kind == "question-answering"),
     }.get(paper, [RECIPES / paper / "config/finetune.yaml"])
     cfg = configuration(files_of(kind, *own))
     assert cfg.task._name == cfg.criterion._name == f"xl_{kind.replace('-', '_')}"

@@ -3,7 +3,8 @@
     fairseq-xl score xtreme --predictions submission --references download
 
 Prints, for each task with predictions, scores of each language with 95 % bootstrap intervals, as XTREME's own program
-computes them. Averages stand beside published ones; those over some languages or tasks are under `partial`.
+computes them. Averages stand beside published ones; those over some languages or tasks are under `partial`. --compare
+gives the differences from figures of papers.
 """
 
 from functools import partial

@@ -11,47 +11,24 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation import bootstrap, classification_scores, question_answering_scores, spans
+from fairseq_xl.evaluation import bootstrap, classification_scores, comparisons, question_answering_scores, spans
 from fairseq_xl.evaluation.bleu import fold_letters
 from fairseq_xl.evaluation.classification_scores import UNLABELED
+from fairseq_xl.evaluation.paper_figures import Papers, selected
 from fairseq_xl.evaluation.prediction_folders import check_predictions, write_predictions
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import FORMATS, parsed_json, replacing
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.io.versions import version
-from fairseq_xl.io.yaml_files import load
 
 logger = logging.getLogger(__name__)
 
 MIN_ANSWERS = 10  # fewer answers are not compared with the contexts
-#: figures of published systems, those of the main paper first: {system: {"source", "average", …}}
-Papers = dict[str, dict[str, Any]]
 #: scores of a language: each metric, and its interval with `_interval` after the name
 Scores = dict[str, Any]
 #: {task type: function that makes the lines of a submission from its file of predictions}
 Kinds = Mapping[str, Callable[[Path], list[str]]]
-
-
-def _papers(listed: Mapping[str, Mapping[str, Any]]) -> Papers:
-    """{paper: {system: figures}} of a task -> {system: figures}."""
-    papers: Papers = {}
-    for source, systems in listed.items():
-        for system, scores in systems.items():
-            figures = scores if isinstance(scores, dict) else {"average": scores}
-            if isinstance(scores, list):
-                f1, exact = scores
-                figures = {"average": round((f1 + exact) / 2, 2), "f1": f1, "exact_match": exact}
-            papers[system] = {"source": source, **figures}
-    return papers
-
-
-#: {benchmark, or "BENCHMARK groups": {task or group of tasks: its published scores}}
-PUBLISHED = {
-    name: {task: _papers(listed) for task, listed in tasks.items()}
-    for name, tasks in load(Path(__file__).with_name("published_scores.yaml")).items()
-    if name != "other languages"
-}
 
 
 @dataclass(frozen=True)
@@ -228,7 +205,8 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     """Markdown: a row for each task and each group of tasks, with averages, published ones and scores by language.
 
     Scores by language have their 95 % bootstrap interval over test examples; averages over some languages or tasks are
-    marked as partial. Published averages are from the main paper; the score file has all.
+    marked as partial. Published averages are from the main paper; the score file has all. A second table has the
+    comparisons.
     """
     rows = [["task", "metric", "average", "published", "by language (95 % interval)", "signature"]]
     for name, entry in result["tasks"].items():
@@ -252,6 +230,12 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
             partial = result["partial"][group]
             description = f"mean of {', '.join(partial['tasks'])}"
             rows.append([f"partial {group}", description, f"{partial['average']:.1f}", "", "", ""])
+    text = markdown(rows)
+    return f"{text}\n{markdown(comparisons.table_rows(result['compare']))}" if "compare" in result else text
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """A Markdown table of a heading and rows."""
     lines = [f"| {' | '.join(row)} |\n" for row in rows]
     return "".join([lines[0], "|" + "---|" * len(rows[0]) + "\n", *lines[1:]])
 
@@ -310,6 +294,14 @@ def add_arguments(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None
         f"({'; '.join(several)}). Such a task has no published scores and is in no average over tasks",
     )
     parser.add_argument("--table", help="write a table in Markdown to this file too")
+    parser.add_argument(
+        "--compare",
+        default=[],
+        nargs="+",
+        metavar="CODE[:ROW]",
+        help="give the differences from figures of papers, of all rows of a table or of one, by task and language: "
+        "G-T4:Unicoder. `fairseq_xl/evaluation/paper_figures.yaml` has codes, rows and figures",
+    )
 
 
 def run(benchmark: Benchmark, options: argparse.Namespace) -> dict[str, Any]:
@@ -319,7 +311,10 @@ def run(benchmark: Benchmark, options: argparse.Namespace) -> dict[str, Any]:
     if unknown:
         raise UserError(f"--tasks {options.tasks}: {unknown[0]} is not one of {', '.join(tasks)}")
     variants = parse_variants(options.variant, benchmark, task_names)
+    figures = selected(options.compare, benchmark.name)
     result = score_benchmark(benchmark, task_names, options.predictions, options.references, options.split, variants)
+    if figures:
+        result["compare"] = comparisons.compare(benchmark, result, figures)
     if options.table:
         with replacing(options.table) as file:
             file.write(table(result, benchmark).encode("utf-8"))

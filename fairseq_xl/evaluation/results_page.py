@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import jinja2
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.evaluation.benchmarks import Papers, Variant, first_paper
+from fairseq_xl.evaluation.benchmarks import Variant, first_paper
+from fairseq_xl.evaluation.paper_figures import Papers
 from fairseq_xl.evaluation.score_files import BASELINES, BENCHMARKS, ScoreFile, read_json_object
 from fairseq_xl.io.yaml_files import load
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import xglue, xtreme
-from fairseq_xl.evaluation.benchmarks import Papers, Task
+from fairseq_xl.evaluation.benchmarks import Task
+from fairseq_xl.evaluation.paper_figures import Papers
 from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.io.files import check_format, parsed_json
 from fairseq_xl.io.lines import read_lines

@@ -16,6 +16,7 @@ from fairseq_xl.evaluation import benchmarks, ranking_scores
 from fairseq_xl.evaluation.benchmarks import ANSWERS, LABELS, TAGS, Benchmark, Kinds, Scores, Task, Variant
 from fairseq_xl.evaluation.bleu import bleu
 from fairseq_xl.evaluation.classification_scores import parse_number
+from fairseq_xl.evaluation.paper_figures import published
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.evaluation.spans import SCHEME
 from fairseq_xl.io.lines import read_lines
@@ -173,10 +174,10 @@ def tasks() -> dict[str, Task]:
             extra_languages=EXTRA_LANGUAGES.get(name, ()),
             alternative_references="XNLI/xnli.{split}.tsv" if name == "XNLI" else "",
             benchmark_metric="accuracy" if name == "POS" else "",
-            papers=benchmarks.PUBLISHED["xglue"][name],
+            papers=published("xglue", name, LANGUAGES[name].split(), next(iter(variants.values())).metrics),
         )
         for name, (variants, references) in files.items()
     }
 
 
-BENCHMARK = Benchmark("xglue", tasks(), GROUPS, benchmarks.PUBLISHED["xglue groups"])
+BENCHMARK = Benchmark("xglue", tasks(), GROUPS, {group: published("xglue", group) for group in GROUPS})

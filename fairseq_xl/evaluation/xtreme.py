@@ -11,19 +11,9 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import benchmarks
-from fairseq_xl.evaluation.benchmarks import (
-    ANSWERS,
-    LABELS,
-    PUBLISHED,
-    TAGS,
-    Benchmark,
-    Kinds,
-    Papers,
-    Scores,
-    Task,
-    Variant,
-)
+from fairseq_xl.evaluation.benchmarks import ANSWERS, LABELS, TAGS, Benchmark, Kinds, Scores, Task, Variant
 from fairseq_xl.evaluation.bootstrap import corpus_metrics
+from fairseq_xl.evaluation.paper_figures import Papers, published
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.io.lines import read_lines
 
@@ -117,27 +107,27 @@ def tasks() -> dict[str, Task]:
     for name, languages in LANGUAGES.items():
         group = next(group for group in KINDS if name in GROUPS[group])
         path = f"{name}/{{split}}-{{language}}.{'json' if group == 'qa' else 'tsv'}"
+        task_variants = variants.get(name, benchmarks.accuracy_variants(classification))
         result[name] = Task(
-            *(tuple(languages.split()), variants.get(name, benchmarks.accuracy_variants(classification)), path, path),
+            *(tuple(languages.split()), task_variants, path, path),
             kinds=KINDS[group],
             benchmark_metric="accuracy" if name == "udpos" else "",
-            papers=PUBLISHED["xtreme"][name],
+            papers=published("xtreme", name, languages.split(), next(iter(task_variants.values())).metrics),
         )
     return result
 
 
-def mean_of_tasks(tasks: tuple[str, ...]) -> Papers:
+def mean_of_tasks(tasks: list[Task]) -> Papers:
     """Means over `tasks` of VECO's published scores, computed here."""
     note = "the mean of the paper's task scores; the paper prints none"
     means: Papers = {}
     for system in ("VECO", "VECO, translate-train-all"):
-        scores = [PUBLISHED["xtreme"][task][system]["average"] for task in tasks if system in PUBLISHED["xtreme"][task]]
+        scores = [task.papers[system]["average"] for task in tasks if system in task.papers]
         if len(scores) == len(tasks):
             means[system] = {"source": "Luo et al. 2020", "average": round(sum(scores) / len(tasks), 2), "note": note}
     return means
 
 
-BENCHMARK = Benchmark(
-    *("xtreme", tasks(), GROUPS),
-    PUBLISHED["xtreme groups"] | {group: mean_of_tasks(names) for group, names in GROUPS.items() if group != "average"},
-)
+TASKS = tasks()
+GROUP_PAPERS = {group: mean_of_tasks([TASKS[name] for name in names]) for group, names in GROUPS.items()}
+BENCHMARK = Benchmark("xtreme", TASKS, GROUPS, GROUP_PAPERS | {"average": published("xtreme", "average")})

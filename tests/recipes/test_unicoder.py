@@ -283,6 +283,17 @@ def pretrained(nano):
     return nano / "model/checkpoint_last.pt"
 
 
+@pytest.mark.slow
+def test_mining_and_pretraining_from_raw_text(nano, tmp_path):
+    """On the folder that fairseq-preprocess wrote; all five tasks are trained."""
+    corpus, data = nano / "corpus.yaml", tmp_path / "dan/data-bin"
+    succeed("bash", "recipes/unicoder/mine.sh", corpus, tmp_path / "dan", "--config", f"{CONFIGS}/dan-toy.yaml", *TWO)
+    start = ["bash", "recipes/unicoder/pretrain.sh", data, tmp_path / "model", "random"]
+    assert (data / "en-de/train.en-de.negatives.npy").exists() and not (data / "en").exists()
+    shown = succeed(*start, "--config", f"{CONFIGS}/toy.yaml", *TWO).stdout
+    assert all(f"| {task}_loss" in shown for task in FIVE)
+
+
 @pytest.fixture(scope="module")
 def finetune(nano, pretrained):
     """finetune(step, name=value ...) runs steps of finetune.yaml with two updates of a classifier of topics."""

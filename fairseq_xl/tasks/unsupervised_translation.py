@@ -18,11 +18,12 @@ from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.translation import DirectedTranslation
-from fairseq_xl.objectives.translation_scores import BLEU_NAMES, TranslationScorer
+from fairseq_xl.objectives.translation_scores import TranslationScorer
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
 
 logger = logging.getLogger(__name__)
 
+SCORED = ("translation", "back_translation")  # objectives whose translations are scored in validation
 #: noise, length and loss weights after the released command; differences: recipes/papers.md, X11
 OBJECTIVE_OPTIONS = (
     "xdae.noise=shuffle+drop+mask xdae.sample_break_mode=eos xdae.length=100 xdae.alpha=0 "
@@ -76,14 +77,14 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             raise UserError("--objective-options translation.directions: leave it out, all are trained")
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
         self.scorer = TranslationScorer(self.dictionary, self.folder(), self.directions)
-        self.added = [name for name in BLEU_NAMES if name not in self.objectives]  # for validation only
+        self.added = [name for name in SCORED if name not in self.objectives]  # for validation only
         if "translation" in self.added and not self.first_folder.pairs("valid"):
             self.added.remove("translation")
         for name in self.added:
             options = " ".join(filter(None, (self.cfg.objective_options, f"{name}.weight=0")))
             self.objectives |= build_objectives(name, options, self.dictionary, self.framing)
             self.objectives[name].set_languages(self.codes)
-        for name in BLEU_NAMES:
+        for name in SCORED:
             if name in self.objectives:
                 self.objectives[name].scorer = self.scorer
 
@@ -147,7 +148,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             self.scorer.prepare()
             return
         corpora = self.datasets[split].corpora
-        pairs, languages = (corpora.get(name, {}) for name in BLEU_NAMES)
+        pairs, languages = (corpora.get(name, {}) for name in SCORED)
         lacking: dict[str, list[str]] = {"bleu": [], "round_trip_bleu": []}
         for source, target in itertools.permutations(self.codes, 2):
             if pairs and not {f"{source}-{target}", f"{target}-{source}"} & pairs.keys():

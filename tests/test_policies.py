@@ -43,9 +43,9 @@ LAYERS = {
     "inference": {"data", "modules", "models", "objectives", "tasks", "checkpoints", "evaluation", "register"},
     "mining": {"data", "models", "inference", "evaluation"},
     "serving": {"data", "modules", "models"},
-    "rehearsal": {"data", "modules", "objectives", "engine", "optimizers", "register"},
+    "planning": {"data", "modules", "objectives", "engine", "optimizers", "register"},
     "commands": {
-        *("data", "inference", "mining", "serving", "rehearsal", "embeddings", "checkpoints", "evaluation", "register"),
+        *("data", "inference", "mining", "serving", "planning", "embeddings", "checkpoints", "evaluation", "register"),
     },
     "__main__": {"commands"},
     "checkpoints": {"data"},

@@ -24,7 +24,7 @@ from fairseq_xl import register
 from fairseq_xl.commands import Options, argument, command, several
 from fairseq_xl.errors import UserError, in_range, positive_integer
 from fairseq_xl.io import bounds
-from fairseq_xl.rehearsal.gpus import GPUS, SHARE, gpu_named, hours
+from fairseq_xl.planning.gpus import GPUS, SHARE, gpu_named, hours
 
 GIB = 2**30
 USABLE = 0.9  # of a GPU's memory; CUDA's context and what its allocator rounds up take the rest
@@ -62,8 +62,8 @@ def main(options: Options) -> Iterator[dict[str, Any]]:
     if options.list and (unused := [f"--{name.replace('_', '-')}" for name in numbers] + flags):
         raise UserError(f"plan: unexpected {unused[0]}: with --list, the list sets it")
     register()
-    from fairseq_xl.rehearsal.counting import count
-    from fairseq_xl.rehearsal.setting import listed_setting, read_list
+    from fairseq_xl.planning.counting import count
+    from fairseq_xl.planning.setting import listed_setting, read_list
 
     settings = [] if options.list else [dataclasses.replace(listed_setting(configs, flags), **numbers)]
     logging.disable(logging.WARNING)  # of tasks, about the generated text

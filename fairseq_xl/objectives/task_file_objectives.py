@@ -58,7 +58,7 @@ class FilesObjective(Objective):
 
         `text` makes a text of so many random words, `length` at most; a query has at most `candidates` texts.
         """
-        raise UserError(f"--task xl_{cls.name} cannot be rehearsed: the objective {cls.name} has no `random_files`")
+        raise UserError(f"--task xl_{cls.name} cannot be planned: the objective {cls.name} has no `random_files`")
 
     def languages_of(self, split: str) -> list[str]:
         """The languages of a split."""

@@ -21,7 +21,7 @@ from tiny_data import write_data_bin
 
 from fairseq_xl.engine import main
 from fairseq_xl.io.flags import flags, overridden
-from fairseq_xl.rehearsal.setting import read_list
+from fairseq_xl.planning.setting import read_list
 from tests.builders import write_others, write_task
 from tests.command_line import cli
 from tests.commands import one_run, pretraining, run_train

@@ -8,7 +8,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.bounds import LARGEST_SETTINGS
 from fairseq_xl.io.flags import flags, overridden
 from fairseq_xl.io.yaml_files import load, parse
-from fairseq_xl.rehearsal.setting import read_list
+from fairseq_xl.planning.setting import read_list
 from recipes.experiment_file import Experiment
 
 CODES = ["no", "on", "off", "y", "n", "yes", "No", "1e3", "10", "007", "1_0", "0x1", "1:30", "2024-01-01"]

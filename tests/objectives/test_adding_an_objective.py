@@ -264,7 +264,7 @@ def test_all_commands_know_a_corpus_and_a_task_type_of_another_package(
 
 
 @pytest.mark.slow
-def test_a_head_of_another_package_is_converted_and_its_training_rehearsed(installed_type, encoded, tmp_path, capsys):
+def test_a_head_of_another_package_is_converted_and_its_training_planned(installed_type, encoded, tmp_path, capsys):
     """transformers computes the same similarities; a dry run reads generated pairs."""
     from transformers import AutoModelForSequenceClassification
 

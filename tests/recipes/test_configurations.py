@@ -1,6 +1,6 @@
 """Every configuration of the recipes is one that fairseq-train takes, and the sizes of a recipe fit together.
 
-Those of the papers are rehearsed in test_rehearsal.py.
+Those of the papers are planned in test_plans.py.
 """
 
 import re

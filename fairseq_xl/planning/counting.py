@@ -27,9 +27,9 @@ from fairseq_xl.io.options import AUTO, UPDATES, number_of_updates
 from fairseq_xl.modules.data_parallel import LEGACY
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import precision
-from fairseq_xl.rehearsal.generated_text import PRETRAINING, prepare
-from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
-from fairseq_xl.rehearsal.setting import Setting
+from fairseq_xl.planning.generated_text import PRETRAINING, prepare
+from fairseq_xl.planning.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
+from fairseq_xl.planning.setting import Setting
 
 LEGACY_BUFFER = 2**28  # most elements of the buffer that fairseq's legacy_ddp exchanges gradients through
 BATCHES = 4  # batches of each objective whose largest one is counted

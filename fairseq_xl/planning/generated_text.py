@@ -20,7 +20,7 @@ from fairseq_xl.io.options import INITIAL, option_name
 from fairseq_xl.objectives import OBJECTIVES, build_objectives
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
 from fairseq_xl.objectives.translation import DirectedTranslation
-from fairseq_xl.rehearsal.setting import Setting, configuration
+from fairseq_xl.planning.setting import Setting, configuration
 
 #: options of tasks that name languages or pairs, separated by commas
 NAMES = "langs lang train_langs eval_langs valid_langs source_lang target_lang pairs lang_pairs".split()

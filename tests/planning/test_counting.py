@@ -6,9 +6,9 @@ import pytest
 
 import fairseq_xl
 from fairseq_xl.errors import UserError
-from fairseq_xl.rehearsal.counting import count
-from fairseq_xl.rehearsal.setting import Setting, configuration
-from tests.rehearsal.builders import PRETRAIN
+from fairseq_xl.planning.counting import count
+from fairseq_xl.planning.setting import Setting, configuration
+from tests.planning.builders import PRETRAIN
 
 fairseq_xl.register()
 
@@ -37,7 +37,7 @@ def parameters(layers=3, channels=128, ffn=512, vocabulary=1000, positions=64, l
         (["--memory-efficient-fp16"], (2, 2, 0, 8)),
     ],
 )
-def test_rehearse_counts_weights_gradients_masters_and_adam(precision, bytes_each, tmp_path):
+def test_plan_counts_weights_gradients_masters_and_adam(precision, bytes_each, tmp_path):
     found = counted(tmp_path, *precision)
     size = parameters()
     assert found["parameters"] == found["trained"] == size
@@ -51,7 +51,7 @@ def test_rehearse_counts_weights_gradients_masters_and_adam(precision, bytes_eac
     assert found["memory"]["peak"] >= weights + masters // 2 + state + batch["activations"]
 
 
-def test_rehearse_counts_what_is_trained_and_shared_between_processes(tmp_path):
+def test_plan_counts_what_is_trained_and_shared_between_processes(tmp_path):
     sharded = counted(
         tmp_path,
         *("--train-only", "*.ffn.*", "--zero-sharding", "os", "--optimizer", "xl_adam"),
@@ -65,7 +65,7 @@ def test_rehearse_counts_what_is_trained_and_shared_between_processes(tmp_path):
     assert (sharded["tokens_per_update"], sharded["updates_per_epoch"]) == (4 * 3 * 256, 10)
 
 
-def test_rehearse_writes_pairs_of_the_directions(tmp_path):
+def test_plan_writes_pairs_of_the_directions(tmp_path):
     """Neither language is one of the default pair."""
     options = "translation.directions=fr-ru translation.length=30 translation.batch_sentences=4"
     found = counted(
@@ -74,13 +74,13 @@ def test_rehearse_writes_pairs_of_the_directions(tmp_path):
     assert found["batches"]["translation"]["examples"] == 4
 
 
-def test_rehearse_counts_lamb(tmp_path):
+def test_plan_counts_lamb(tmp_path):
     found = counted(tmp_path, "--optimizer", "xl_lamb")
     assert parts_of(found)[2:] == [0, 8 * parameters()]
 
 
 @pytest.mark.parametrize("schedule", ["alternate", "cycle"])
-def test_rehearse_counts_tokens_of_all_updates(schedule, tmp_path):
+def test_plan_counts_tokens_of_all_updates(schedule, tmp_path):
     """Two micro-steps of 4 x 64 tokens, or of 2 pairs of 2 x (32 + 1); --max-epoch 3 ends before --max-update."""
     settings = "tlm.length=32 tlm.batch_sentences=2"
     more = ("--objectives", "mlm,tlm", "--objective-options", f"mlm.length=64 mlm.batch_sentences=4 {settings}")
@@ -92,7 +92,7 @@ def test_rehearse_counts_tokens_of_all_updates(schedule, tmp_path):
     assert found["flops"] == 30 * sum(each["flops"] for each in found["batches"].values())
 
 
-def test_rehearse_counts_updates_of_an_epoch_of_bitext(tmp_path):
+def test_plan_counts_updates_of_an_epoch_of_bitext(tmp_path):
     arguments = (
         *("--task", "xl_translation", "--criterion", "label_smoothed_cross_entropy", "--arch", "xl_mt_tiny"),
         *("-s", "de", "-t", "en", "--max-tokens", "320", "--optimizer", "adam", "--lr", "0.1", "--update-freq", "2"),
@@ -107,7 +107,7 @@ def test_rehearse_counts_updates_of_an_epoch_of_bitext(tmp_path):
 
 
 @pytest.mark.parametrize("more", [[], ["--update-freq", "2", "--fp16"]])
-def test_rehearse_finds_the_largest_batch(more, tmp_path):
+def test_plan_finds_the_largest_batch(more, tmp_path):
     """It fills the memory to 99 % or more, and a training with such batches has this peak."""
     memory = 100 << 20
     (found,) = counted(tmp_path / "found", *more, memory=memory)["batches"].values()
@@ -119,7 +119,7 @@ def test_rehearse_finds_the_largest_batch(more, tmp_path):
     assert none["most_examples"] == none["most_tokens"] == 0
 
 
-def test_rehearse_checkpointing_of_the_model_shrinks_activations_not_gradients(tmp_path, monkeypatch):
+def test_plan_checkpointing_of_the_model_shrinks_activations_not_gradients(tmp_path, monkeypatch):
     """Whatever recomputes layers in the backward pass is seen: here torch's checkpoint around each layer."""
     from torch.utils.checkpoint import checkpoint
 
@@ -149,12 +149,12 @@ def test_rehearse_checkpointing_of_the_model_shrinks_activations_not_gradients(t
         (["--objective-options", "mlm.length=65"], "needs 65 positions"),
     ],
 )
-def test_rehearse_refuses_in_one_sentence(more, sentence, tmp_path):
+def test_plan_refuses_in_one_sentence(more, sentence, tmp_path):
     with pytest.raises(UserError, match=sentence):
         counted(tmp_path, *more)
 
 
-def test_rehearse_refuses_other_tasks_and_files(tmp_path):
+def test_plan_refuses_other_tasks_and_files(tmp_path):
     with pytest.raises(UserError, match="--task masked_lm: expected a task of this package"):
         configuration(Setting(flags=("--task", "masked_lm", "--arch", "roberta", "--optimizer", "adam")))
     with pytest.raises(UserError, match="--vocabulary 206: 208 or more is needed"):

@@ -9,9 +9,9 @@ import pytest
 import fairseq_xl
 from fairseq_xl import commands
 from fairseq_xl.errors import UserError
-from fairseq_xl.rehearsal.gpus import hours
-from fairseq_xl.rehearsal.setting import listed_setting, read_list
-from tests.rehearsal.builders import PRETRAIN
+from fairseq_xl.planning.gpus import hours
+from fairseq_xl.planning.setting import listed_setting, read_list
+from tests.planning.builders import PRETRAIN
 
 fairseq_xl.register()
 
@@ -23,7 +23,7 @@ def config(tmp_path):
     return str(tmp_path / "config.yaml")
 
 
-def test_rehearse_command_counts(config, tmp_path, capsys):
+def test_plan_command_counts(config, tmp_path, capsys):
     more = tmp_path / "more.yaml"
     more.write_text("objective-options: mlm.batch_sentences=8\nfp16: true\n", encoding="utf-8")
     speed = ["--tokens-per-second", "9"]
@@ -34,7 +34,7 @@ def test_rehearse_command_counts(config, tmp_path, capsys):
     assert "no end: set --max-update" in shown["notes"][0]
 
 
-def test_rehearse_command_counts_hours_and_largest_batches(config, capsys, monkeypatch):
+def test_plan_command_counts_hours_and_largest_batches(config, capsys, monkeypatch):
     """In tables on a terminal: 10^8 updates of 6 x 4 x 64 tokens, on GPUs of 8.1 TFLOP/s in FP32."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     gpus = ["--gpus", "2", "--gpu", "T4", "--share", "0.5", "--memory", "0.5", "--tokens-per-second", "1000000"]
@@ -54,7 +54,7 @@ def test_hours_by_hand():
     assert hours(1e20, "1 V100", "fp32", 1) == pytest.approx(1e20 / 15.7e12 / 3600)
 
 
-def test_rehearse_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, capsys):
+def test_plan_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, capsys):
     (tmp_path / "my.yaml").write_text("max-tokn: 5\n", encoding="utf-8")
     words = ["plan", "recipes/xlm/config/pretrain.yaml"]
     for wrong, sentence in (
@@ -88,7 +88,7 @@ PAPERS = ["--list", "recipes/papers.yaml"]
         ([XLM, "--memory", "-4"], "--memory -4.0: more than 0 is needed"),
     ],
 )
-def test_rehearse_command_refuses_in_one_sentence(words, sentence):
+def test_plan_command_refuses_in_one_sentence(words, sentence):
     with pytest.raises(UserError, match=sentence):
         commands.main(["plan", *words])
 

@@ -12,7 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_xl.engine.option_checks import check, split_update
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.yaml_files import load
-from fairseq_xl.rehearsal.gpus import hours
+from fairseq_xl.planning.gpus import hours
 
 #: keys of an entry of a list -> their types
 KEYS: dict[str, type] = {"files": list, "flags": str, "parameters": str, "gpus": str}

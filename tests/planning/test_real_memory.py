@@ -18,10 +18,10 @@ from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.modules.data_parallel import wrap
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import _sharded as sharded, precision
-from fairseq_xl.rehearsal import counting
-from fairseq_xl.rehearsal.generated_text import prepare
-from fairseq_xl.rehearsal.setting import Setting
-from tests.rehearsal.builders import PRETRAIN
+from fairseq_xl.planning import counting
+from fairseq_xl.planning.generated_text import prepare
+from fairseq_xl.planning.setting import Setting
+from tests.planning.builders import PRETRAIN
 
 fairseq_xl.register()
 
@@ -118,7 +118,7 @@ def _uncounted(method, counts):
     ],
     ids="-".join,
 )
-def test_rehearse_counts_what_a_real_update_holds(more, tmp_path):
+def test_plan_counts_what_a_real_update_holds(more, tmp_path):
     """Of the activations, the count has the batch too, and for attention in 16 bits the statistics of CUDA's kernel."""
     real = updated([*ARGUMENTS, *more], tmp_path / "real")
     counted = counting.count(Setting(flags=(*ARGUMENTS, *more), vocabulary=VOCABULARY), tmp_path / "counted")["memory"]
@@ -127,7 +127,7 @@ def test_rehearse_counts_what_a_real_update_holds(more, tmp_path):
     assert real["activations"] <= counted["activations"] <= 1.005 * real["activations"]
 
 
-def test_rehearse_counts_the_operations_of_a_real_update(tmp_path):
+def test_plan_counts_the_operations_of_a_real_update(tmp_path):
     """Also by hand: 3 layers of C = 128 and F = 512, T = 64. Attention that is not fused takes 12 L C T, not 14."""
     cfg, task, model, criterion = built(ARGUMENTS, tmp_path / "real")
     sample = sample_of(task, cfg, model)
@@ -167,7 +167,7 @@ def of_rank(rank, backend, folder, writer):
 
 
 @pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
-def test_rehearse_counts_what_two_real_processes_hold(backend, tmp_path):
+def test_plan_counts_what_two_real_processes_hold(backend, tmp_path):
     context, readers = multiprocessing.get_context("fork"), []
     processes = []
     for rank in range(2):
@@ -192,7 +192,7 @@ def test_rehearse_counts_what_two_real_processes_hold(backend, tmp_path):
 
 
 @pytest.mark.parametrize("elements, expected", [(2**28 + 2, 2**29), (1000, 2000)])
-def test_rehearse_counts_the_buffer_of_legacy_ddp(elements, expected):
+def test_plan_counts_the_buffer_of_legacy_ddp(elements, expected):
     """2^28 elements at most; of torch's DDP all gradients, unless they are parts of its buckets."""
     module = nn.Linear(elements // 2, 2, bias=False, device="meta", dtype=torch.float16)
 

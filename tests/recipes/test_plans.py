@@ -8,10 +8,10 @@ import pytest
 
 import fairseq_xl
 from fairseq_xl.commands.plan import result_of
-from fairseq_xl.rehearsal.counting import count
-from fairseq_xl.rehearsal.generated_text import prepare, pretraining_objectives
-from fairseq_xl.rehearsal.gpus import SHARE
-from fairseq_xl.rehearsal.setting import read_list
+from fairseq_xl.planning.counting import count
+from fairseq_xl.planning.generated_text import prepare, pretraining_objectives
+from fairseq_xl.planning.gpus import SHARE
+from fairseq_xl.planning.setting import read_list
 from recipes import plans
 
 fairseq_xl.register()
@@ -36,7 +36,7 @@ def rows():
     return {row[0]: dict(zip(head, row, strict=True)) for row in cells}
 
 
-def test_rehearse_every_configuration_of_a_paper_is_in_the_list():
+def test_plan_every_configuration_of_a_paper_is_in_the_list():
     shipped = {path for path in RECIPES.glob("*/config/*.yaml") if not OTHER.search(path.name)}
     assert {Path(file) for entry in ENTRIES for file in entry.files} == shipped
     assert list(rows()) == [entry.name for entry in ENTRIES]
@@ -47,7 +47,7 @@ def test_rehearse_every_configuration_of_a_paper_is_in_the_list():
     [pytest.param(entry, marks=[] if entry in FIRST else pytest.mark.slow) for entry in ENTRIES],
     ids=lambda entry: entry.name,
 )
-def test_rehearse_counts_what_the_page_says(entry, tmp_path):
+def test_plan_counts_what_the_page_says(entry, tmp_path):
     """After a change: fairseq-xl plan --list recipes/papers.yaml --json | python -m recipes.plans."""
     options = argparse.Namespace(gpu=None, share=SHARE, tokens_per_second=None)
     result = result_of(entry, count(entry, tmp_path / "text"), options)
@@ -61,7 +61,7 @@ def test_rehearse_counts_what_the_page_says(entry, tmp_path):
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "pretrain" in entry.files[0]], ids=lambda e: e.name)
-def test_rehearse_limits_batches_of_pretraining_once(entry, tmp_path):
+def test_plan_limits_batches_of_pretraining_once(entry, tmp_path):
     """By tokens or by sentences; and its inputs fit the positions."""
     cfg, _ = prepare(entry, tmp_path / "text")
     for objective in pretraining_objectives(cfg, tmp_path / "text").values():

@@ -7,14 +7,14 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.model_options import EncoderConfig
-from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
+from fairseq_xl.planning.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
 
 
 def half(*shape, **more):
     return torch.empty(*shape, dtype=torch.float16, **more)
 
 
-def test_rehearse_counts_a_feed_forward_layer_by_hand():
+def test_plan_counts_a_feed_forward_layer_by_hand():
     """16 x 8 values of two bytes: 256 bytes; four times as many between the linear layers."""
     memory = MemoryCount()
     with memory, cuda_kernels(), torch.device("meta"):
@@ -35,7 +35,7 @@ def test_rehearse_counts_a_feed_forward_layer_by_hand():
     assert memory.total == sum(memory.bytes.values())
 
 
-def test_rehearse_sees_that_checkpointed_layers_keep_their_inputs_only():
+def test_plan_sees_that_checkpointed_layers_keep_their_inputs_only():
     kept = {}
     for name in ("whole", "checkpointed"):
         memory = MemoryCount()
@@ -53,7 +53,7 @@ def test_rehearse_sees_that_checkpointed_layers_keep_their_inputs_only():
 
 
 @pytest.mark.parametrize("dtype, mask, extra", [("float16", False, 0), ("float32", False, 0), ("float32", True, 1)])
-def test_rehearse_counts_fused_attention(dtype, mask, extra):
+def test_plan_counts_fused_attention(dtype, mask, extra):
     """Output, and log sum exp in 32 bits, and no B x H x T x T weights; of a mask one value a key."""
     memory, dtype = MemoryCount(), getattr(torch, dtype)
     shape = batch, heads, time, channels = 2, 4, 64, 8
@@ -68,7 +68,7 @@ def test_rehearse_counts_fused_attention(dtype, mask, extra):
     assert 0 <= seeds <= 32
 
 
-def test_rehearse_separates_the_loss_in_both_passes():
+def test_plan_separates_the_loss_in_both_passes():
     class Output(nn.Module):
         def loss(self, hidden):
             return hidden.float().exp().sum()  # 128 values of four bytes, twice
@@ -88,7 +88,7 @@ def test_rehearse_separates_the_loss_in_both_passes():
     assert memory.part == "weights" and weight.grad.shape == (8, 8)
 
 
-def test_rehearse_gives_values_that_nothing_computed():
+def test_plan_gives_values_that_nothing_computed():
     with cuda_kernels(), torch.device("meta"):
         value = torch.empty(())
         assert value.item() == float(value) == int(value) == 1 and not value > 0
@@ -114,7 +114,7 @@ def saved_bytes(model, *inputs):
     return sum(size for size, _ in found.values()), made
 
 
-def test_rehearse_counts_what_a_real_forward_pass_saves():
+def test_plan_counts_what_a_real_forward_pass_saves():
     """In 32 bits without dropout the CPU runs the same fused kernels as CUDA, but for the seeds of their dropout."""
     cfg = EncoderConfig(layers=3, embed_dim=32, ffn_dim=64, heads=4, dropout=0.0, attention_dropout=0.0)
     tokens, languages = torch.randint(5, 90, (4, 64)), torch.zeros(4, 1, dtype=torch.long)

@@ -36,7 +36,7 @@ usage() {
 }
 
 # take NAME ... -- "$@": sets the variables NAME to the values of the options --NAME among the arguments, or to "", and
-# `words` to the other arguments. An option that begins with --no- has no value: its variable is the option itself.
+# `words` to the other arguments. An option that begins with --no- has no value: its variable gets the option's name.
 take() {
     local names=" " option
     words=()
@@ -47,7 +47,9 @@ take() {
         case $names:$1 in
             *" $option "*:--no-*) printf -v "$option" %s "$1" ;;
             *" $option "*:--*=*) printf -v "$option" %s "${1#*=}" ;;
-            *" $option "*:--*) [ $# -gt 1 ] || refuse "$1 needs a value"; set -- "$1=$2" "${@:3}"; continue ;;
+            *" $option "*:--*)
+                [ $# -gt 1 ] && [[ $2 != --launch* ]] || refuse "$1 needs a value"
+                set -- "$1=$2" "${@:3}"; continue ;;
             *) words+=("$1") ;;
         esac
         shift
@@ -56,15 +58,19 @@ take() {
 
 # fairseq-train ARGUMENTS ..., -validate, -generate: prints and runs the command; fairseq-train in the processes of
 # --launch 'COMMAND ...' if that is among the arguments. `last fairseq-train ARGUMENTS ...` replaces the script by it: it
-# gets the script's signals.
+# gets the script's signals. A training that a signal stopped ends the script with 75, as fairseq-train alone does; a
+# launcher would report a failure, so that there the mark .stopped in the --save-dir says so.
 fairseq-train() {
-    local launch words
+    local launch words save_dir
+    take save_dir -- "$@"
+    save_dir=${save_dir:-checkpoints}
     take launch -- "$@"
     [[ $launch = [!-]* || " $*" != *" --launch"* ]] ||
         refuse "--launch needs a command, such as 'torchrun --nproc_per_node 8'"
     read -ra launch <<<"$launch"
     [ "${launch[0]-}" != torchrun ] || launch=(torchrun --no-python "${launch[@]:1}")
     printed ${launch[@]+"${launch[@]}"} fairseq-train "${words[@]}"
+    [ ! -e "$save_dir/.stopped" ] || { echo "$(basename "$0"): stopped: run the same command to resume" >&2; exit 75; }
 }
 fairseq-validate() { printed fairseq-validate "$@"; }
 fairseq-generate() { printed fairseq-generate "$@"; }
@@ -80,8 +86,10 @@ from_text() {
     [[ $data = *.yaml ]] || return 0
     local corpus=$data pieces=$save_dir/pieces text language pair prefix options split
     data=$save_dir/data-bin
-    [ ! -f "$data/dict.txt" ] || return 0  # it is complete
     python -m fairseq_xl data encode "$corpus" "$pieces"
+    check_older "$pieces" "$data/dict.txt"
+    [ ! -f "$data/dict.txt" ] || return 0  # it is complete
+    : >"$save_dir/preprocess.log"
     for text in "$pieces"/train.*; do
         [ -e "$text" ] || refuse "$corpus: no training text, or shards, which fairseq-xl data prepare makes"
         language=${text##*.} pair=${text##*/train.} pair=${pair%".$language"}  # en and en; of a pair, en and en-de
@@ -92,11 +100,17 @@ from_text() {
             ! text_file "$pieces/$split$prefix.$language" || options+=("--${split}pref" "$pieces/$split$prefix")
         done
         printed fairseq-preprocess --source-lang "$language" --srcdict "$pieces/dict.txt" "${options[@]}" \
-            --destdir "$data" --workers 2 >"$save_dir/preprocess.log"
+            --destdir "$data" --workers 2 >>"$save_dir/preprocess.log"
     done
     for text in "$pieces"/{sentencepiece.model,xlm.codes,xlm.vocab,wordpiece.vocab,dict.txt}; do
         [ ! -f "$text" ] || cp "$text" "$data"
     done
+}
+
+# check_older PIECES FILE: fails if the text in PIECES is newer than FILE, if there is one, which was made from it.
+check_older() {
+    [ ! -f "$2" ] || [ -z "$(find -L "$1" -maxdepth 1 -name '*.*' ! -name '.*' ! -name 'dict.txt' -newer "$2")" ] ||
+        refuse "the text in $1 has changed since ${2%/*} was made: remove ${2%/*}, or name another SAVE_DIR"
 }
 
 # check_language DATA LANGUAGE: fails unless the dictionary of the data folder has the language.

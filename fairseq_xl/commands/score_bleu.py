@@ -6,7 +6,8 @@
 Prints sacreBLEU of detokenized text, with its signature and a tokenizer that depends on the language; chrF; and BLEU of
 Moses-tokenized text, case-insensitive and with case, which means nothing for languages written without spaces. With
 --against OTHER it compares the hypotheses with those of another system by sacreBLEU's paired bootstrap. Of folders as
-in WMT's releases, with --plain, it prints BLEU and chrF of each system, unrounded: against each reference and all.
+in WMT's releases, with --plain, it prints BLEU and chrF of each system, unrounded, against each reference and all; its
+tokenizers are those of the scores that WMT publishes: zh, characters for Japanese, otherwise 13a.
 """
 
 import logging
@@ -15,7 +16,7 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from fairseq_xl.commands import BOOTSTRAP, Options, argument, command, flag
+from fairseq_xl.commands import RESAMPLES, Options, argument, command, flag
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import (
     LANGUAGES,
@@ -43,17 +44,17 @@ logger = logging.getLogger(__name__)
     flag("--plain", "GENERATED has one hypothesis per line"),
     argument("--lang", "target language, which chooses the tokenizers"),
     argument("--tokenize", "sacreBLEU's tokenizer (default: the language's)", choices=BLEU.TOKENIZERS),
-    BOOTSTRAP,
+    argument("--bootstrap", "resamples for the 95 %% interval; 0: none (default: 1000)", RESAMPLES),
     argument("--against", "output of another system for the same lines, in the form of GENERATED"),
     argument("--save-hypotheses", "write the hypotheses to this file, one per line", metavar="FILE"),
 )
 def main(options: Options) -> dict[str, Any]:
     if Path(options.generated).is_dir():
         alone = (options.lang, options.tokenize, options.against, options.save_hypotheses)
-        if not options.plain or any(alone) or len(options.reference) > 1:
+        if not options.plain or any(alone) or options.bootstrap is not None or len(options.reference) > 1:
             raise UserError(
                 f"{options.generated} is a folder: expected --plain, one folder of references, and none of --lang, "
-                "--tokenize, --against and --save-hypotheses"
+                "--tokenize, --bootstrap, --against and --save-hypotheses"
             )
         return wmt_scores(options.generated, options.reference[0])
     if not options.lang and not options.tokenize:
@@ -66,8 +67,8 @@ def main(options: Options) -> dict[str, Any]:
         hypotheses, references = (_plain_pair if options.plain else read_pair)(path, options.reference[0])
         systems.append(hypotheses)
     hypotheses = systems[0]
-    if options.against and options.bootstrap < 1:
-        raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
+    if options.against and options.bootstrap == 0:
+        raise UserError("--against needs resamples: --bootstrap 0 must be 1 or more")
     if options.save_hypotheses:
         write_lines(options.save_hypotheses, hypotheses)
     tokenizer = options.tokenize or tokenizer_name(options.lang)
@@ -78,8 +79,8 @@ def main(options: Options) -> dict[str, Any]:
             options.lang,
             tokenizer,
         )
+    bootstrap = 1000 if options.bootstrap is None else options.bootstrap
     further = [read_lines(path) for path in options.reference[1:]]
-    bootstrap = options.bootstrap
     result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=bootstrap, further=further)}
     result["chrf"] = chrf(hypotheses, references, bootstrap, further)
     if options.lang:

@@ -30,7 +30,7 @@ def main(options: Options) -> None:
     if options.task not in all_tasks:
         raise UserError(f"{options.task} is not one of {options.benchmark}'s tasks {', '.join(all_tasks)}")
     if options.task not in tasks:
-        elsewhere = {"xglue": "fairseq-xl score bleu --save", "xtreme": "fairseq-xl search xtreme"}
+        elsewhere = {"xglue": "fairseq-xl score bleu --save-hypotheses", "xtreme": "fairseq-xl search xtreme"}
         raise UserError(
             f"{options.task}: submission converts predictions of fairseq-validate, for {', '.join(tasks)}; write it "
             f"with `{elsewhere[options.benchmark]}`"

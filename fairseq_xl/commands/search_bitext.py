@@ -80,7 +80,9 @@ def main(options: Options) -> dict[str, Any]:
     if len(options.words) != len(expected):
         raise UserError(f"expected {' '.join(expected)}, found {' '.join(options.words)}")
     if options.embeddings and (options.layer is not None or options.pooling or options.language_module or options.fp16):
-        raise UserError("--embeddings: leave out --layer, --pooling, --lang and --fp16, which `fairseq-xl embed` has")
+        raise UserError(
+            "--embeddings: leave out --layer, --pooling, --language-module and --fp16, which `fairseq-xl embed` has"
+        )
     if not options.embeddings and options.layer is None:
         raise UserError("the following arguments are required: --layer")
     if options.nearest and (options.gold or options.threshold is not None or options.neighbors is not None):

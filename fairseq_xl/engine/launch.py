@@ -1,11 +1,13 @@
 """Starts a training in one or several processes, by its options and its launcher, with and without CUDA."""
 
+import contextlib
 import logging
 import os
 import re
 import signal
 import socket
 import sys
+from pathlib import Path
 from types import FrameType
 
 import torch
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 #: exit status of a training that a signal stopped: what follows it in a script does not run
 STOPPED = os.EX_TEMPFAIL
+#: file in the --save-dir of a training that a signal stopped, for scripts whose launcher hides the status
+MARK = ".stopped"
 #: time that ranks have to end after another one has failed
 SECONDS_OF_GRACE = 30
 
@@ -34,11 +38,13 @@ def train(cfg: DictConfig) -> None:
     """Trains in this process, as one of several of a launcher, or in new processes.
 
     If a signal ended the training, the exit status is `STOPPED`; 0 for a launcher, which would restart it or report a
-    failure, and for a sweep of hydra.
+    failure, and for a sweep of hydra. With a launcher --save-dir then gets the file `MARK`.
     """
     if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:  # a job of a sweep
         cfg.checkpoint.save_dir = HydraConfig.get().runtime.output_dir
-    training = cfg.distributed_training
+    training, mark = cfg.distributed_training, Path(cfg.checkpoint.save_dir, MARK)
+    with contextlib.suppress(OSError):  # of a run before
+        mark.unlink()
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     if on_cpu and training.distributed_backend == "nccl":
         training.distributed_backend = "gloo"
@@ -50,7 +56,9 @@ def train(cfg: DictConfig) -> None:
         stopped = _run_rank(cfg, training.device_id)
     else:
         stopped = _spawn(cfg, on_cpu)
-    if stopped and "WORLD_SIZE" not in os.environ and not HydraConfig.initialized():
+    if stopped and "WORLD_SIZE" in os.environ:
+        mark.touch()
+    elif stopped and not HydraConfig.initialized():
         sys.exit(STOPPED)
 
 

@@ -92,7 +92,8 @@ def split_update(cfg: DictConfig) -> None:
         divisors = [count for count in range(1, rounds + 1) if rounds % count == 0]
         index = bisect(divisors, processes)
         nearest = " or ".join(map(str, divisors[index - 1 : index + 1]))
-        raise UserError(f"{option} cannot be divided by {processes} processes: start {nearest}")
+        rounds_of = f" has {rounds} batches of each of {objectives} objectives, which" if rounds != batches else ""
+        raise UserError(f"{option}{rounds_of} cannot be divided by {processes} processes: start {nearest}")
     cfg.optimization.update_freq = cfg.task.update_freq = [batches // processes]
 
 

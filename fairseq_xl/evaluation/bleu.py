@@ -20,6 +20,9 @@ from fairseq_xl.io.versions import version
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")  # no spaces between words
 
+#: tokenizers of the scores that WMT publishes; the others are 13a
+WMT_TOKENIZERS = {"zh": "zh", "ja": "char"}
+
 #: codes of ISO 639-1, with its former sh
 LANGUAGES = frozenset(
     """
@@ -214,6 +217,8 @@ def tokenized_bleu(
 def wmt_scores(outputs: str | Path, references: str | Path) -> dict[str, dict[str, dict[str, float]]]:
     """BLEU and chrF, unrounded, of the systems of a folder, as in WMT's releases, by language pair and system.
 
+    BLEU has `WMT_TOKENIZERS`: Chinese zh, Japanese characters, all other languages 13a.
+
     Args:
         outputs: a folder of SET.XX-YY.hyp.SYSTEM.YY, a translation on each line.
         references: a folder of SET.XX-YY.ref.NAME.YY.
@@ -238,7 +243,7 @@ def wmt_scores(outputs: str | Path, references: str | Path) -> dict[str, dict[st
         hypotheses, sides = read_lines(path), expected[match["test"]]
         if wrong := next((name for name, lines in sides.items() if len(lines) != len(hypotheses)), None):
             raise UserError(f"{path}: {len(hypotheses)} lines but {len(sides[wrong])} of reference {wrong}")
-        metrics = {"bleu": bleu_metric(tokenizer_name(match["language"])), "chrf": _CHRF()}
+        metrics = {"bleu": bleu_metric(WMT_TOKENIZERS.get(match["language"], "13a")), "chrf": _CHRF()}
         scores.setdefault(match["pair"], {})[match["name"]] = {
             f"{metric}-{name}": float(metrics[metric].corpus_score(hypotheses, lines).score)
             for name, lines in [*((name, [lines]) for name, lines in sides.items()), ("all", [*sides.values()])]

@@ -1,7 +1,8 @@
 """Writes corpus folders: mono/SPLIT.XX, bitext/SPLIT.en-XX.{en,XX}, and the description corpus.yaml."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -48,8 +49,12 @@ def bitext_path(split: str, pair: str) -> str:
     return f"bitext/{split}.{pair}"
 
 
-def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> None:
+def describe(
+    folder: Path, languages: Sequence[str], pairs: Sequence[str], clean: Mapping[str, dict[str, Any]] | None = None
+) -> None:
     """Writes corpus.yaml with every file of the folder that has text; only bitext has test sets.
+
+    `clean` has the rules of pairs that leave out training text.
 
     A language without monolingual text gets its sides of the bitext: all for training, the first for validation.
     """
@@ -57,13 +62,16 @@ def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> No
     def has_text(name: str) -> bool:
         return (folder / name).exists() and (folder / name).stat().st_size > 0
 
-    bitext, sides = {}, {}
+    bitext: dict[str, dict[str, Any]] = {}
+    sides: dict[tuple[str, str], list[str]] = {}
     for pair in pairs:
         names = {split: bitext_path(split, pair) for split in SPLITS}
         bitext[pair] = {split: name for split, name in names.items() if has_text(f"{name}.{pair.split('-')[0]}")}
         for language in pair.split("-"):
             for split, name in bitext[pair].items():
                 sides.setdefault((language, split), []).append(f"{name}.{language}")
+        if clean and pair in clean:
+            bitext[pair]["clean"] = clean[pair]
     monolingual = {}
     for language in languages:
         names = {split: mono_path(split, language) for split in SPLITS[:2]}

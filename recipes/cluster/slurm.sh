@@ -5,7 +5,7 @@
 # sbatch [...] recipes/cluster/slurm.sh RECIPE.sh ARGUMENTS ...: runs a training recipe with one process per SLURM task,
 # for instance --nodes 2 --ntasks-per-node 8 --gpus-per-node 8. Without GPUs omit --gpus-per-node. Submit it from the
 # repository's folder with the environment active. Two minutes before the time limit SLURM sends SIGTERM to every
-# process; the run saves and the job ends with 0. Submit the job again to resume.
+# process; the run saves, and what follows the training in the recipe does not run. Submit the job again to resume.
 set -euo pipefail
 [ $# -gt 0 ] && [ -n "${SLURM_SUBMIT_DIR:-}" ] || { echo "usage: sbatch [...] $0 RECIPE.sh ARGUMENTS ..." >&2; exit 2; }
 cd "$SLURM_SUBMIT_DIR"

@@ -18,16 +18,19 @@ source=${direction%-*} target=${direction#*-} corpus=corpora/wmt-$pair pieces=$s
 [ -f "$corpus/manifest.json" ] || python -m fairseq_xl data read wmt "$corpus" --pairs "$pair"
 python -m fairseq_xl data encode "$corpus/corpus.yaml" "$pieces" \
     --spm-model "$data/sentencepiece.model" --dict "$data/dict.txt"
+check_older "$pieces" "$save_dir/data-bin/test.$direction.$target.idx"
 [ -f "$save_dir/data-bin/test.$direction.$target.idx" ] || printed fairseq-preprocess \
     --source-lang "$source" --target-lang "$target" --srcdict "$data/dict.txt" --tgtdict "$data/dict.txt" \
     --trainpref "$pieces/train.$pair" --validpref "$pieces/valid.$pair" --testpref "$pieces/test.$pair" \
     --destdir "$save_dir/data-bin" --workers 2
 [ "$init" = random ] || set -- "$@" --init-from "$init"
+[ "$pair" = en-de ] || set -- --config "$recipes/veco/config/translate-en-fr.yaml" "$@"
 fairseq-train "$save_dir/data-bin" --user-dir "$package" --config "$recipes/veco/config/translate.yaml" \
     --source-lang "$source" --target-lang "$target" "$@" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 saved=$(find "$save_dir" -maxdepth 1 -name 'checkpoint_[0-9]*_[0-9]*.pt' | wc -l) # of --save-interval-updates
-python -m fairseq_xl model average --last $((saved < 10 ? saved : 10)) "$save_dir" --updates \
-    --output "$save_dir/average.pt"
+averaged=(--last $((saved < 10 ? saved : 10)) "$save_dir" --updates)
+[ "$saved" -gt 0 ] || averaged=(--inputs "$save_dir/checkpoint_last.pt")
+python -m fairseq_xl model average "${averaged[@]}" --output "$save_dir/average.pt"
 fairseq-generate "$save_dir/data-bin" --user-dir "$package" --config "$recipes/xlm/config/generate.yaml" \
     --source-lang "$source" --target-lang "$target" --path "$save_dir/average.pt" --results-path "$save_dir"
 python -m fairseq_xl score bleu "$save_dir/generate-test.txt" \

@@ -7,6 +7,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments direction tok save_dir -- "$@"
 shift 3
+type -P subword-nmt >/dev/null || refuse "subword-nmt is missing: pip install subword-nmt"
 source=${direction%-*} target=${direction#*-} pieces=$save_dir/pieces
 mkdir -p "$pieces"
 [ -f "$save_dir/codes" ] || cat "$tok/train.lc.norm.tok."{"$source","$target"} |
@@ -22,7 +23,10 @@ done
     --validpref "$pieces/val" --testpref "$pieces/test_2016_flickr" --destdir "$save_dir/data-bin" --workers 2
 fairseq-train "$save_dir/data-bin" --user-dir "$package" --config "$recipes/xlm/config/multi30k.yaml" \
     --source-lang "$source" --target-lang "$target" "$@" --save-dir "$save_dir" --log-file "$save_dir/train.log"
-python -m fairseq_xl model average --last 10 "$save_dir" --output "$save_dir/average.pt"
+saved=$(find "$save_dir" -maxdepth 1 -name 'checkpoint[0-9]*.pt' | wc -l)
+averaged=(--last $((saved < 10 ? saved : 10)) "$save_dir")
+[ "$saved" -gt 0 ] || averaged=(--inputs "$save_dir/checkpoint_last.pt") # of an unfinished epoch
+python -m fairseq_xl model average "${averaged[@]}" --output "$save_dir/average.pt"
 fairseq-generate "$save_dir/data-bin" --user-dir "$package" --config "$recipes/xlm/config/generate.yaml" \
     --source-lang "$source" --target-lang "$target" --path "$save_dir/average.pt" --remove-bpe "@@ " \
     --results-path "$save_dir"

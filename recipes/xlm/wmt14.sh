@@ -18,6 +18,7 @@ source=${direction%-*} target=${direction#*-} corpus=corpora/wmt-$pair pieces=$s
 [ -f "$corpus/manifest.json" ] || python -m fairseq_xl data read wmt "$corpus" --pairs "$pair"
 python -m fairseq_xl data encode "$corpus/corpus.yaml" "$pieces" \
     --spm-model "$data/sentencepiece.model" --dict "$data/dict.txt"
+check_older "$pieces" "$save_dir/data-bin/test.$direction.$target.idx"
 [ -f "$save_dir/data-bin/test.$direction.$target.idx" ] || printed fairseq-preprocess \
     --source-lang "$source" --target-lang "$target" --srcdict "$data/dict.txt" --tgtdict "$data/dict.txt" \
     --trainpref "$pieces/train.$pair" --validpref "$pieces/valid.$pair" --testpref "$pieces/test.$pair" \

@@ -17,6 +17,7 @@ grep -qs '"remove diacritics": true' "$corpus/manifest.json" ||
     python -m fairseq_xl data read wmt "$corpus" --pairs en-ro --remove-diacritics
 python -m fairseq_xl data encode "$corpus/corpus.yaml" "$pieces" \
     --spm-model "$data/sentencepiece.model" --dict "$data/dict.txt"
+check_older "$pieces" "$save_dir/data-bin/test.$direction.$target.idx"
 [ -f "$save_dir/data-bin/test.$direction.$target.idx" ] || printed fairseq-preprocess \
     --source-lang "$source" --target-lang "$target" --srcdict "$data/dict.txt" --tgtdict "$data/dict.txt" \
     --trainpref "$pieces/train.en-ro" --validpref "$pieces/valid.en-ro" --testpref "$pieces/test.en-ro" \

@@ -69,6 +69,7 @@ def test_distributed_sigterm_to_one_rank_stops_all(data_bin, tmp_path):
         launch.wait_for("update 3 of ")
         launch.processes[1].send_signal(signal.SIGTERM)
         assert launch.statuses() == [0, 0], launch.text
+    assert (tmp_path / "run" / launching.MARK).exists()
     expect_whole_checkpoint(data_bin, tmp_path / "run", tmp_path)
 
 

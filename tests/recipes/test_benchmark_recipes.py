@@ -7,7 +7,7 @@ import pytest
 
 from preprocess.commands.prepare import main as preprocess
 from preprocess.readers import xnli
-from recipes.twelve_words import WORDS, draw, inference, write, write_corpus
+from recipes.twelve_words import WORDS, draw, inference, sentence, write, write_corpus
 from recipes.xglue import small_release
 from recipes.xtreme import small_release as small_xtreme
 from tests.recipes.configurations import RECIPES
@@ -51,12 +51,61 @@ def test_xnli_from_its_archives_to_a_table(tmp_path, system):
     assert list(scores["languages"]) == list(xnli.LANGUAGES) and scores["missing"] == []
     rows = [line.split()[0] for line in printed.splitlines() if line.split() and line.split()[0] in xnli.LANGUAGES]
     assert rows == list(xnli.LANGUAGES)
+    written = (tmp_path / "en/checkpoint_best.pt").stat().st_mtime_ns
     _, again = succeeded(run(*start, tmp_path / "en", *nano, folder=tmp_path))
-    assert again.splitlines()[-15:] == printed.splitlines()[-15:] and "@ 3 updates" not in again
+    assert again.splitlines()[-15:] == printed.splitlines()[-15:]
+    assert (tmp_path / "en/checkpoint_best.pt").stat().st_mtime_ns == written
     if system == "xlm":
         everything = ["--train-langs", ",".join(xnli.LANGUAGES)]
         succeeded(run(*start, tmp_path / "all", *nano, *everything, folder=tmp_path))
         assert "'train_langs': 'ar,bg,de,el,en" in (tmp_path / "all/train.log").read_text(encoding="utf-8")
+
+
+def test_pretraining_from_raw_text(tmp_path):
+    """Repeated, it makes nothing anew; text that has changed is refused."""
+    write_corpus(tmp_path / "corpus", ["en", "de"], 200)
+    config = RECIPES / "xlm/config/pretrain-toy.yaml"
+    line = ["bash", "recipes/xlm/pretrain.sh", tmp_path / "corpus/corpus.yaml", tmp_path / "run"]
+    line += ["--config", config, *NANO, "--objectives", "mlm", "--updates-per-epoch", 2]
+    shown, _ = succeeded(run(*line))
+    commands = [text.split()[1] for text in shown.splitlines() if text.startswith("+ ")]
+    assert set(commands[:-1]) == {"fairseq-preprocess"} and commands[-1] == "fairseq-train"
+    written = (tmp_path / "run/data-bin/dict.txt").stat().st_mtime_ns
+    shown, _ = succeeded(run(*line))
+    assert "+ fairseq-preprocess" not in shown
+    assert (tmp_path / "run/data-bin/dict.txt").stat().st_mtime_ns == written
+    text = next((tmp_path / "corpus").rglob("train.en"))
+    text.write_text(text.read_text(encoding="utf-8").replace("\n", " house\n", 3), encoding="utf-8")
+    done = run(*line)
+    assert done.returncode == 2 and "has changed since" in done.stderr and "remove" in done.stderr
+
+
+def test_a_script_ends_with_a_training_that_a_signal_stopped(tmp_path):
+    """Also where a launcher hides the status; an option of the script is no value of another."""
+    script = '. recipes/common.sh; fairseq-train data --save-dir "$1/run" --launch "bash $1/launcher"; echo further'
+    (tmp_path / "launcher").write_text('cd "$(dirname "$0")" && mkdir -p run && touch run/.stopped\n', encoding="utf-8")
+    done = run("bash", "-c", script, "recipe.sh", tmp_path)
+    assert (done.returncode, done.stdout) == (75, "")
+    assert done.stderr.endswith("recipe.sh: stopped: run the same command to resume\n")
+    done = run("bash", "-c", '. recipes/common.sh; take predict -- "$@"', "recipe.sh", "--predict", "--launch", "a b")
+    assert (done.returncode, done.stderr) == (2, "recipe.sh: --predict needs a value\n")
+
+
+@pytest.mark.slow
+def test_multi30k_from_its_text_to_a_score(tmp_path):
+    """All epochs' checkpoints count if there are fewer than ten."""
+    rng = random.Random(1)
+    for split, count in (("train", 200), ("val", 20), ("test_2016_flickr", 20)):
+        concepts = [draw(rng) for _ in range(count)]
+        for code in ("en", "de"):
+            lines = [sentence(WORDS[code].split(), each) for each in concepts]
+            write(tmp_path / f"tok/{split}.lc.norm.tok.{code}", "".join(f"{line}\n" for line in lines))
+    nano = ["--encoder-layers", 1, "--decoder-layers", 1, "--max-epoch", 3, "--cpu"]
+    line = ["bash", "recipes/xlm/multi30k.sh", "en-de", tmp_path / "tok", tmp_path / "run", *nano]
+    _, printed = succeeded(run(*line))
+    assert json.loads((tmp_path / "run/bleu.json").read_text())["lines"] == 20 and "sacrebleu" in printed
+    _, again = succeeded(run(*line))
+    assert again.splitlines()[-3:] == printed.splitlines()[-3:]
 
 
 @pytest.mark.slow

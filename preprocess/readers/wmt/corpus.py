@@ -21,6 +21,9 @@ from preprocess.readers.wmt.archives import Archive
 from preprocess.readers.wmt.pairs import PAIRS, Pair
 from preprocess.stages import Stages, locked
 
+#: rules of pairs, as in Moses' clean-corpus-n.perl -ratio 1.5, 1 to 250 words
+CLEAN = {"en-fr": dict(longest=250, length_ratio=0, token_ratio=1.5, copies=False, language=False, duplicates=False)}
+
 Texts = dict[Path, tuple[str, Callable[[str], str]]]  # file of a split -> its language, the change of each line
 
 
@@ -70,7 +73,7 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, witho
                 "test": {pair: corpus.test for pair, corpus in corpora.items()},
             },
         }
-        stages.finish(manifest, lambda: describe(folder, languages, pairs))
+        stages.finish(manifest, lambda: describe(folder, languages, pairs, CLEAN))
 
 
 def _selected(pairs: list[str], without: Collection[str]) -> dict[str, Pair]:

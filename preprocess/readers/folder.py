@@ -70,9 +70,9 @@ def describe(
         for language in pair.split("-"):
             for split, name in bitext[pair].items():
                 sides.setdefault((language, split), []).append(f"{name}.{language}")
-        if clean and pair in clean:
+        if bitext[pair] and clean and pair in clean:
             bitext[pair]["clean"] = clean[pair]
-    monolingual = {}
+    monolingual: dict[str, dict[str, Any]] = {}
     for language in languages:
         names = {split: mono_path(split, language) for split in SPLITS[:2]}
         monolingual[language] = {split: name for split, name in names.items() if has_text(name)} or {

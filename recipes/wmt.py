@@ -115,11 +115,7 @@ def score_with_other_diacritics(arguments: Arguments, commands: Commands, folder
                 commands.python("fairseq_xl", "data", "romanian", "--remove-diacritics", stdin=stdin, stdout=stdout)
     if os.path.isfile(texts[1]):
         path = f"{folder}/bleu-{diacritics}-diacritics.json"
-        with replacing(path) as stdout:
-            commands.python("fairseq_xl", "score", "bleu", "--plain", *texts, "--lang", "ro", stdout=stdout)
-        with open(path, encoding="utf-8") as file:
-            sys.stdout.write(file.read())
-            sys.stdout.flush()
+        commands.python("fairseq_xl", "score", "bleu", "--plain", *texts, "--lang", "ro", "--output", path)
 
 
 def main(words: list[str]) -> None:

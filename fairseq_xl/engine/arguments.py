@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
-from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, PRECISIONS, check_arch, is_ours
@@ -183,6 +183,16 @@ def _hint(parser: argparse.ArgumentParser, arguments: list[str], first: str) -> 
     return f"{before[-1]} takes one value; several are joined by commas"
 
 
+def _options_of_tasks() -> set[str]:
+    """The options of the package's tasks that fairseq's translation lacks."""
+    configs = [config for name, config in TASK_DATACLASS_REGISTRY.items() if is_ours(TASK_REGISTRY[name])]
+    names = {field.name for config in configs for field in dataclasses.fields(config)}
+    return {
+        option_name(name)
+        for name in names - {field.name for field in dataclasses.fields(TASK_DATACLASS_REGISTRY["translation"])}
+    }
+
+
 def refuse_arguments(
     parser: argparse.ArgumentParser, arguments: list[str], files: Sequence[str], message: str
 ) -> NoReturn:
@@ -199,6 +209,11 @@ def refuse_arguments(
     unknown = wrong.removeprefix("unrecognized arguments: ").split()
     if wrong.startswith("unrecognized arguments: "):
         task, arch = TASK_REGISTRY.get(_value(arguments, "--task")), _value(arguments, "--arch")
+        if files and not is_ours(task) and flag and flag[1] in _options_of_tasks():
+            raise UserError(
+                f"{path or files[0]}: {flag[1]} is for the tasks of fairseq_xl, and --task names none: if the file "
+                "overrides another one, as its first lines say, name that one with --config before it"
+            )
         if unknown[-1].endswith((".yaml", ".yml")):
             wrong = f"{unknown[-1]}: name a file of flags with --config"
         elif all(map(os.path.exists, unknown)):  # of DATA/* without quotes

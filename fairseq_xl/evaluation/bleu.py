@@ -1,6 +1,7 @@
 """sacreBLEU with the tokenizer of a language, tokenized BLEU, chrF, and the paired bootstrap of two systems."""
 
 import html
+import logging
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.versions import version
+
+logger = logging.getLogger(__name__)
 
 #: sacreBLEU's tokenizer of a language; char replaces one whose package is not installed
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
@@ -224,7 +227,8 @@ def wmt_scores(outputs: str | Path, references: str | Path) -> dict[str, dict[st
         references: a folder of SET.XX-YY.ref.NAME.YY.
 
     Returns: {pair: {system: {"bleu-NAME", "chrf-NAME": against each reference, "bleu-all", "chrf-all": against all}}}.
-    Raises `UserError` for another number of lines, for a set without reference, and if `outputs` has no such file.
+    Raises `UserError` for another number of lines, for a set without reference, for two sets of a pair, and if
+    `outputs` has no such file.
     """
     files = {"hyp": outputs, "ref": references}
     named = {
@@ -233,9 +237,15 @@ def wmt_scores(outputs: str | Path, references: str | Path) -> dict[str, dict[st
     }
     if not named["hyp"]:
         raise UserError(f"{outputs}: no file SET.XX-YY.hyp.SYSTEM.YY, such as newstest2021.en-de.hyp.UEdin.de")
+    sets = {match["pair"]: match["test"] for match, _ in named["hyp"]}
+    if twice := [match["test"] for match, _ in named["hyp"] if match["test"] != sets[match["pair"]]]:
+        raise UserError(f"{outputs} has two test sets of a pair, {twice[0]} and another one: one folder for each")
     expected: dict[str, dict[str, list[str]]] = {}
     for match, path in named["ref"]:
         expected.setdefault(match["test"], {})[match["name"]] = read_lines(path)
+    read = {path for pairs in named.values() for _, path in pairs}
+    for path in sorted(path for folder in files.values() for path in Path(folder).iterdir() if path not in read):
+        logger.warning("%s is left out: its name is none of a system's output or a reference", path)
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for match, path in tqdm(named["hyp"], "systems", disable=None):
         if match["test"] not in expected:

@@ -13,6 +13,8 @@ def table(result: dict[str, Any], title: str = "") -> str:
     such as BLEU with its signature, are rows. Other values have a line each.
     """
     heading = f"{title}\n" if title else ""
+    if result and all(_is_of_dictionaries(value) for value in result.values()):
+        return "\n".join(table(value, f"{title} {name}".strip()) for name, value in result.items())
     rows = [_flat(row) for row in result.values() if isinstance(row, dict)]
     similar = len(rows) == len(result) and all(row.keys() == rows[0].keys() for row in rows)
     if rows and similar and len(rows[0]) <= WIDEST:
@@ -31,6 +33,10 @@ def table(result: dict[str, Any], title: str = "") -> str:
     blocks += [_aligned(_flat(values).items())] if values else []
     blocks[:1] = [heading + block for block in blocks[:1]]
     return "\n".join([*blocks, *(table(value, f"{title} {name}".strip()) for name, value in nested.items())])
+
+
+def _is_of_dictionaries(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(entry, dict) for entry in value.values())
 
 
 def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, str]:

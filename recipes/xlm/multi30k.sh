@@ -8,10 +8,11 @@ set -euo pipefail
 arguments direction tok save_dir -- "$@"
 shift 3
 type -P subword-nmt >/dev/null || refuse "subword-nmt is missing: pip install subword-nmt"
+[[ $direction = ??-?? ]] || refuse "DIRECTION $direction: expected one such as en-de"
 source=${direction%-*} target=${direction#*-} pieces=$save_dir/pieces
 mkdir -p "$pieces"
 [ -f "$save_dir/codes" ] || cat "$tok/train.lc.norm.tok."{"$source","$target"} |
-    replacing "$save_dir/codes" subword-nmt learn-bpe --symbols 10000
+    replacing "$save_dir/codes" subword-nmt learn-bpe --symbols 10000 2>"$save_dir/codes.log"
 for split in train val test_2016_flickr; do
     for language in "$source" "$target"; do
         replacing "$pieces/$split.$language" \

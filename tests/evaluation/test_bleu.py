@@ -24,6 +24,7 @@ from fairseq_xl.evaluation.bleu import (
 )
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.lines import read_lines
+from fairseq_xl.io.result_tables import table
 
 REFERENCES = ["The cat sat on the mat.", "There's a dog, isn't there?", "It is raining today in the old town."]
 HYPOTHESES = ["The cat sat on a mat.", "There is a dog, isn't there?", "It is raining today in town."]
@@ -197,7 +198,7 @@ def test_several_references_are_sacrebleus(files, tmp_path, capsys):
     assert shown[0].split()[:2] == ["score", "interval"] and shown[1].split()[:2] == ["sacrebleu", str(expected[0][0])]
 
 
-def test_the_systems_of_a_folder(tmp_path, capsys):
+def test_the_systems_of_a_folder(tmp_path, capsys, caplog):
     outputs, references = tmp_path / "outputs", tmp_path / "references"
     write_lines(outputs / "news.en-de.hyp.Our-1.5.de", HYPOTHESES)
     write_lines(outputs / "news.de-en.hyp.Our-1.5.en", REFERENCES)
@@ -205,8 +206,15 @@ def test_the_systems_of_a_folder(tmp_path, capsys):
     for name, lines in sides.items():
         write_lines(references / f"news.en-de.ref.{name}.de", lines)
         write_lines(references / f"news.de-en.ref.{name}.en", lines)
+    write_lines(outputs / "my-system.de", HYPOTHESES)
     main(["--plain", str(outputs), str(references)])
     result = json.loads(capsys.readouterr().out)
+    assert "outputs/my-system.de is left out: its name is none of a system's output or a reference" in caplog.text
+    assert [line.split()[0] for line in table(result).splitlines() if line] == [
+        "de-en",
+        "bleu-A",
+        *["Our-1.5", "en-de", "bleu-A", "Our-1.5"],
+    ]
     for name, lines in [*((name, [lines]) for name, lines in sides.items()), ("all", [*sides.values()])]:
         scores = result["en-de"]["Our-1.5"]
         assert scores[f"bleu-{name}"] == sacrebleu.corpus_bleu(HYPOTHESES, lines, force=True).score
@@ -221,6 +229,9 @@ def test_the_systems_of_a_folder(tmp_path, capsys):
     with pytest.raises(UserError, match="hyp.Our-1.5.de: 3 lines but 1 of reference B"):
         main(["--plain", str(outputs), str(references)])
     write_lines(outputs / "flores.en-de.hyp.Our.de", HYPOTHESES)
+    with pytest.raises(UserError, match="has two test sets of a pair"):
+        main(["--plain", str(outputs), str(references)])
+    (outputs / "news.en-de.hyp.Our-1.5.de").unlink()
     with pytest.raises(UserError, match="no reference flores.en-de.ref.NAME.de of flores.en-de.hyp.Our.de"):
         main(["--plain", str(outputs), str(references)])
     with pytest.raises(UserError, match="no file SET.XX-YY.hyp.SYSTEM.YY"):

@@ -81,12 +81,14 @@ def test_a_wrong_flag_is_named_with_its_file(files, tmp_path, capsys, line, sent
         (["--config", "absent.yaml"], "absent.yaml"),
         (["--config", "c.yaml"], "c.yaml: user-dir: --user-dir stands on the command line only"),
         (["--config", "d.yaml"], "d.yaml: config: --config stands on the command line only"),
+        (["--config", "toy.yaml"], "toy.yaml: --objectives is for the tasks of fairseq_xl, and --task names none: if "),
     ],
 )
 def test_what_is_no_file_of_flags(tmp_path, monkeypatch, words, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yaml").write_text("user-dir: fairseq_xl")
     (tmp_path / "d.yaml").write_text("config: c.yaml")
+    (tmp_path / "toy.yaml").write_text("arch: xl_xlm_tiny\nobjectives: mlm")
     with pytest.raises(UserError, match=sentence):
         parsed(["data", *words])
 

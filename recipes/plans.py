@@ -10,6 +10,12 @@ from pathlib import Path
 from fairseq_xl.io.files import replacing
 from recipes.tables import table
 
+#: part of the memory -> its column
+COLUMNS = {
+    "fp32_master_weights": "FP32 master weights",
+    "optimizer_state": "optimizer state",
+    "ddp_buckets": "DDP buckets",
+}
 PAGE = Path(__file__).with_suffix(".md")
 
 
@@ -19,18 +25,22 @@ def row(result: dict) -> dict[str, str]:
     def number(name: str) -> str:
         return f"{result[name]:,}" if name in result else ""
 
+    hours = []
+    for entry in result["hours"]:
+        period = "" if "updates" in result else f" per {entry['updates']:,} updates"
+        hours.append(f"{entry['hours']:,g} ({entry['count']} {entry['gpus']} of the paper{period})")
     return {
         "training": result["training"],
         "parameters": number("parameters"),
-        "published": result.get("published", ""),
+        "published": result.get("published_parameters", ""),
         "precision": result["precision"],
-        **{f"{part}, GiB": f"{size:.2f}" for part, size in result["GiB"].items()},
+        **{f"{COLUMNS.get(part, part)}, GiB": f"{size:.2f}" for part, size in result["memory_GiB"].items()},
         "tokens of a batch": ", ".join(f"{batch['tokens']:,} {name}" for name, batch in result["batches"].items()),
         "batches of an update": number("batches_per_update"),
         "updates": number("updates"),
         "tokens": number("tokens"),
         "FLOPs": f"{result['flops']:.2e}" if "flops" in result else "",
-        "hours": ", ".join(f"{hours:,g} ({gpus})" for gpus, hours in result["hours"].items()),
+        "hours": ", ".join(hours),
     }
 
 
@@ -38,9 +48,9 @@ def main() -> None:
     """Replaces the table of the page."""
     rows = [row(json.loads(line)) for line in sys.stdin]
     lines = table([*rows[0]], [[*cells.values()] for cells in rows])
-    text = PAGE.read_text(encoding="utf-8").partition("\n| ")[0]
+    text = PAGE.read_text(encoding="utf-8").partition("\n| ")[0].rstrip("\n")
     with replacing(PAGE) as file:
-        file.write("\n".join([text, *lines, ""]).encode())
+        file.write("\n".join([text, "", *lines, ""]).encode())
 
 
 if __name__ == "__main__":

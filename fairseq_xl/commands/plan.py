@@ -24,11 +24,12 @@ from fairseq_xl import register
 from fairseq_xl.commands import Options, argument, command, several
 from fairseq_xl.errors import UserError, in_range, positive_integer
 from fairseq_xl.io import bounds
-from fairseq_xl.planning.gpus import GPUS, SHARE, gpu_named, hours
+from fairseq_xl.planning.gpus import GPUS, SHARE, count_and_name, gpu_named, hours
 
 GIB = 2**30
-USABLE = 0.9  # of a GPU's memory; CUDA's context and what its allocator rounds up take the rest
-ENDLESS = 100_000  # updates whose hours are shown where nothing ends a training
+USABLE_SHARE = 0.9  # of a GPU's memory; CUDA's context and what its allocator rounds up take the rest
+DEFAULT_UPDATES = 100_000  # updates whose hours are shown where nothing ends a training
+MEMORY, LINE_TOKENS = 4096, 100_000  # --memory and --line-tokens are below
 SYMBOLS = in_range(int, "1 or more", bounds.LARGEST_VOCABULARY)
 USAGE = """fairseq-xl plan CONFIG.yaml … [options] [--flag value …]
        fairseq-xl plan --list LIST.yaml [options]"""
@@ -36,16 +37,20 @@ ARGUMENTS = (
     several("--config", "a YAML file of flags, as in fairseq-train", "FILE", "append"),
     argument("--gpu", f"GPU for hours and memory: {', '.join(GPUS)}", metavar="GPU"),
     argument("--gpus", "number of GPUs, --distributed-world-size (default: this machine's)", positive_integer),
-    argument("--share", "share of the GPU's peak speed", in_range(float, "more than 0", 1), SHARE),
+    argument("--share", f"share of the GPU's peak speed (default: {SHARE})", in_range(float, "more than 0", 1)),
     argument("--tokens-per-second", "speed for hours, of all GPUs together", positive_integer),
-    argument("--memory", "memory of a GPU in GiB (default: that of --gpu)", in_range(float, "more than 0")),
+    argument("--memory", "memory of a GPU in GiB (default: that of --gpu)", in_range(float, "more than 0", MEMORY)),
     argument("--vocabulary", "symbols in the dictionary (default: the list's, or 32000)", SYMBOLS),
     argument("--languages", "language symbols in the dictionary (default: the list's, or 2)", SYMBOLS),
     argument("--examples", "sentence pairs or labeled texts, from which updates of an epoch follow", positive_integer),
-    argument("--line-tokens", "tokens per side of a sentence pair, with </s> (default: 32)", positive_integer),
+    argument(
+        "--line-tokens",
+        "tokens per side of a sentence pair, with </s> (default: 32)",
+        in_range(int, "1 or more", LINE_TOKENS),
+    ),
     argument("--list", "plan the trainings of a list, such as recipes/papers.yaml", metavar="FILE"),
 )
-OF_LIST = ("vocabulary", "languages", "examples", "line_tokens")
+LIST_OPTIONS = ("gpus", "vocabulary", "languages", "examples", "line_tokens")
 
 
 @command(*ARGUMENTS, flags=True, usage=USAGE, allow_abbrev=False)
@@ -57,20 +62,23 @@ def main(options: Options) -> Iterator[dict[str, Any]]:
     if bool(configs) == bool(options.list):
         raise UserError("plan: name CONFIG.yaml …, or --list LIST.yaml")
     memory = options.memory or (options.gpu and gpu_named(options.gpu).memory)
-    flags += [] if options.gpus is None else ["--distributed-world-size", str(options.gpus)]
-    numbers = {name: getattr(options, name) for name in OF_LIST if getattr(options, name) is not None}
-    if options.list and (unused := [f"--{name.replace('_', '-')}" for name in numbers] + flags):
+    values = {name: getattr(options, name) for name in LIST_OPTIONS if getattr(options, name) is not None}
+    if options.list and (unused := [f"--{name.replace('_', '-')}" for name in values] + flags):
         raise UserError(f"plan: unexpected {unused[0]}: with --list, the list sets it")
+    flags += ["--distributed-world-size", str(values.pop("gpus"))] if "gpus" in values else []
     register()
     from fairseq_xl.planning.counting import count
     from fairseq_xl.planning.setting import listed_setting, read_list
 
-    settings = [] if options.list else [dataclasses.replace(listed_setting(configs, flags), **numbers)]
+    settings = [dataclasses.replace(listed_setting(configs, flags), **values)] if configs else []
+    settings = settings or read_list(Path(options.list))
+    if options.share and not options.gpu and not any(setting.gpus for setting in settings):
+        raise UserError(f"plan: --share {options.share}: name the GPU, --gpu V100")
     logging.disable(logging.WARNING)  # of tasks, about the generated text
     try:
-        for setting in settings or read_list(Path(options.list)):
+        for setting in settings:
             with tempfile.TemporaryDirectory(prefix="plan-") as folder:
-                counts = count(setting, Path(folder) / "data", memory and USABLE * GIB * memory)
+                counts = count(setting, Path(folder) / "data", memory and USABLE_SHARE * GIB * memory)
             yield result_of(setting, counts, options)
     finally:
         logging.disable(logging.NOTSET)
@@ -82,21 +90,28 @@ def result_of(setting: Any, counts: dict[str, Any], options: Options) -> dict[st
     def gib(size: int) -> float:
         return round(size / GIB, 2)
 
-    updates, period = counts["updates"] or ENDLESS, "" if counts["updates"] else f" per {ENDLESS:,} updates"
-    times, flops, speed = {}, counts["flops_per_update"] * updates, options.tokens_per_second
-    planned = options.gpu and f"{counts['GPUs']} {options.gpu}"
-    for gpus in filter(None, (planned, setting.gpus and f"{setting.gpus} of the paper")):
-        times[gpus + period] = hours(flops, gpus, counts["precision"], options.share)
-    if speed:
-        times[f"{speed} tokens per second{period}"] = counts["tokens_per_update"] * updates / speed / 3600
+    updates, precision, times = counts["updates"] or DEFAULT_UPDATES, counts["precision"], []
+    sources = {"--gpu": options.gpu and (counts["gpus"], options.gpu)}
+    sources |= {"paper": setting.gpus and count_and_name(setting.gpus)}
+    share, notes = options.share or SHARE, counts["notes"]
+    for source, (number, name) in filter(lambda item: item[1], sources.items()):
+        time = hours(counts["flops_per_update"] * updates, number, name, precision, share)
+        times.append({"source": source, "gpus": name, "count": number, "hours": time, "updates": updates})
+        note = f"{name} has no bf16 tensor cores: hours are those at its FP32 peak"
+        if precision.endswith("bf16") and not GPUS[name].bf16 and note not in notes:
+            notes.append(note)
+    if speed := options.tokens_per_second:
+        time = counts["tokens_per_update"] * updates / speed / 3600
+        values = {"gpus": options.gpu or "", "count": counts["gpus"], "hours": time, "updates": updates}
+        times.append({"source": f"{speed} tokens per second", **values})
     for batch in counts["batches"].values():
         batch |= {f"{part}_GiB": gib(batch.pop(part)) for part in ("activations", "loss", "peak")}
     result = {
         "training": setting.name,
-        "published": setting.parameters,
-        "GiB": {part: gib(size) for part, size in counts.pop("memory").items()},
+        "published_parameters": setting.parameters,
+        "memory_GiB": {part: gib(size) for part, size in counts.pop("memory").items()},
         **counts,
-        "share_of_peak": options.share,
-        "hours": {name: float(f"{time:.3g}") for name, time in times.items()},
+        "share_of_peak": share if any(sources.values()) else None,
+        "hours": [entry | {"hours": float(f"{entry['hours']:.3g}")} for entry in times],
     }
     return {name: value for name, value in result.items() if value is not None}

@@ -10,6 +10,7 @@ scores again in the backward pass.
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from fairseq_xl.data.plan.epoch_plan import training_plan
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.options import AUTO, UPDATES, number_of_updates
+from fairseq_xl.io.options import AUTO
 from fairseq_xl.modules.data_parallel import LEGACY
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import precision
@@ -49,19 +50,29 @@ def count(setting: Setting, folder: Path, memory: float | None = None) -> dict[s
         raise UserError("--amp: its memory cannot be counted, use --fp16 or --bf16")
     per_update = int(cfg.optimization.update_freq[0]) * cfg.distributed_training.distributed_world_size
     update = _Update(tasks.setup_task(cfg.task), cfg)
-    collates = _largest_batches(update.task, cfg, update.model)
+    try:
+        collates = _largest_batches(update.task, cfg, update.model)
+    except UserError as error:
+        if setting.line_tokens is None or str(folder) not in str(error):
+            raise
+        reason = re.sub(rf"{re.escape(str(folder))}\S*: ", "", str(error))
+        raise UserError(f"--line-tokens {setting.line_tokens}: {reason}") from None
     samples = {name: collate() for name, collate in collates.items()}
     batches = {name: update.run(sample) for name, sample in samples.items()}
     step = update.step(cfg.optimization.clip_norm)
-    parts, added = update.parts, update.distribute(cfg.distributed_training)
+    parts, extra_bytes = update.parts, update.distribute(cfg.distributed_training)
     parts |= {part: max(batch[part] for batch in batches.values()) for part in ("activations", "loss")}
     for name, batch in batches.items():
-        batch["peak"] += update.present + added
+        batch["peak"] += update.resident_bytes + extra_bytes
         if memory is not None:
-            most = update.most(collates[name], batch, memory, added)
-            batch |= {"most_examples": most, "most_tokens": most * batch["tokens"] // batch["examples"]}
-    parts["peak"] = max(step + added, *(batch["peak"] for batch in batches.values()))
-    epoch = _updates_per_epoch(cfg, setting, [batch["examples"] for batch in batches.values()], per_update)
+            fits = step + extra_bytes <= memory  # the optimizer's step, whatever the batch
+            largest = update.largest_batch(collates[name], batch, memory, extra_bytes) if fits else 0
+            batch |= {"most_examples": largest, "most_tokens": largest * batch["tokens"] // batch["examples"]}
+    parts["peak"] = max(step + extra_bytes, *(batch["peak"] for batch in batches.values()))
+    if len(cfg.optimization.update_freq) > 1:
+        notes.append(f"--update-freq: all epochs are counted as the first, {cfg.optimization.update_freq[0]}")
+    examples = _examples_per_epoch(update.task, setting, notes)
+    epoch = _updates_per_epoch(update.task, examples, [batch["examples"] for batch in batches.values()], per_update)
     ends = cfg.optimization.max_update, cfg.optimization.max_epoch * (epoch or 0)
     updates = min(filter(lambda end: end > 0, ends), default=None)
     if updates is None:
@@ -70,9 +81,9 @@ def count(setting: Setting, folder: Path, memory: float | None = None) -> dict[s
     tokens, flops = int(means["tokens"] * per_update), means["flops"] * per_update
     return {
         "parameters": sum(p.numel() for p in update.parameters),
-        "trained": sum(p.numel() for p in update.parameters if p.requires_grad),
+        "trained_parameters": sum(p.numel() for p in update.parameters if p.requires_grad),
         "precision": update.precision,
-        "GPUs": cfg.distributed_training.distributed_world_size,
+        "gpus": cfg.distributed_training.distributed_world_size,
         "memory": parts,
         "batches_per_update": per_update,
         "tokens_per_update": tokens,
@@ -86,12 +97,23 @@ def count(setting: Setting, folder: Path, memory: float | None = None) -> dict[s
     }
 
 
-def _updates_per_epoch(cfg: Any, setting: Setting, batches: list[int], per_update: int) -> int | None:
+def _examples_per_epoch(task: Any, setting: Setting, notes: list[str]) -> int | None:
+    """Examples of an epoch that is a pass over the text, where they are known; notes an `examples` without effect."""
+    sampled, updates = task.cfg.get("examples_per_epoch"), task.cfg.updates_per_epoch
+    if setting.examples and (sampled or updates != AUTO or len(task.objectives) > 1):
+        reason = f"--updates-per-epoch is {updates}" if updates != AUTO else "the epoch has several objectives"
+        notes.append(f"--examples: no effect, {f'--examples-per-epoch is {sampled}' if sampled else reason}")
+    if sampled or not setting.examples:
+        return int(sampled) if sampled else None
+    directions = getattr(task, "directions", [""])
+    pairs = {frozenset(direction.split("-")) for direction in directions}
+    return setting.examples * len(directions) // len(pairs)  # en-de,de-en reads each pair twice
+
+
+def _updates_per_epoch(task: Any, examples: int | None, batches: list[int], per_update: int) -> int | None:
     """Updates of an epoch, by the examples of the objectives' batches; None where the size of the text is unknown."""
-    sampled = number_of_updates(cfg.task.get("updates_per_epoch")) or UPDATES
-    if cfg.task._name in PRETRAINING and sampled != AUTO:
-        return int(sampled)
-    examples = cfg.task.get("examples_per_epoch") or setting.examples
+    if task.cfg.updates_per_epoch != AUTO:
+        return int(task.cfg.updates_per_epoch)
     return math.ceil(math.ceil(examples / batches[0]) / per_update) if examples and len(batches) == 1 else None
 
 
@@ -153,7 +175,7 @@ class _Update:
             self.parts = {"weights": self.memory.total}
             with self.memory.as_part("master_weights"):
                 self.optimizer = precision.build(cfg, [p for p in self.parameters if p.requires_grad])
-            self.before = self.memory.total
+            self.bytes_before_step = self.memory.total
         count_gradients(self.memory, self.model)
         for module in self.model.modules():
             for name, member in vars(type(module)).items() if isinstance(module, OutputLayer) else ():
@@ -194,7 +216,7 @@ class _Update:
     def step(self, clip_norm: float) -> int:
         """Clips and steps twice, as the first step creates the optimizer's state, and removes the gradients.
 
-        Returns the peak bytes of the second step; adds to `parts`, and sets `present`, the bytes that are in memory
+        Returns the peak bytes of the second step; adds to `parts`, and sets `resident_bytes`, those that are in memory
         during later batches and were not before.
         """
         memory, weights = self.memory, {id(p) for p in self.parameters}
@@ -209,11 +231,11 @@ class _Update:
                 copies = (p for group in self.optimizer.torch_optimizer.param_groups for p in group["params"])
                 memory.move([p.grad for p in copies if id(p) not in weights and p.grad is not None], "master_weights")
             peak = memory.peak
-            self.parts["FP32 master weights"] = memory.bytes["master_weights"]
-            self.parts["optimizer state"] = memory.bytes["optimizer"]
+            self.parts["fp32_master_weights"] = memory.bytes["master_weights"]
+            self.parts["optimizer_state"] = memory.bytes["optimizer"]
             self.optimizer.zero_grad()
         self.gradients = self.parts["gradients"] if self.accumulates else 0
-        self.present = memory.total - self.before + self.gradients
+        self.resident_bytes = memory.total - self.bytes_before_step + self.gradients
         return peak
 
     def distribute(self, distributed: Any) -> int:
@@ -222,21 +244,27 @@ class _Update:
         loads = [0] * (distributed.distributed_world_size if distributed.zero_sharding == "os" else 1)
         for size in trained:  # torch gives each to the process that has the least
             loads[loads.index(min(loads))] += size
-        state = self.parts["optimizer state"]
-        self.parts["optimizer state"] = math.ceil(state * Fraction(max(loads), sum(loads)))
-        self.parts["DDP buckets"] = bucket_bytes((self.model, self.criterion), distributed)
-        return self.parts["optimizer state"] - state + self.parts["DDP buckets"]
+        state = self.parts["optimizer_state"]
+        self.parts["optimizer_state"] = math.ceil(state * Fraction(max(loads), sum(loads)))
+        self.parts["ddp_buckets"] = bucket_bytes((self.model, self.criterion), distributed)
+        return self.parts["optimizer_state"] - state + self.parts["ddp_buckets"]
 
-    def most(self, collate: Any, batch: dict[str, Any], room: float, added: int) -> int:
-        """Examples of a batch whose peak, with `added`, fills `room` to 99 % or more, by the secant method; 0: none."""
+    def largest_batch(self, collate: Any, batch: dict[str, Any], memory: float, extra_bytes: int) -> int:
+        """Examples of a batch whose peak, with `extra_bytes`, fills `memory` to 99 % or up to one example; 0: none."""
         self.optimizer.zero_grad()
-        previous, latest, present = 0, batch["examples"], self.gradients + added
-        peaks = {0: self.memory.total + present, latest: batch["peak"]}
-        for _ in range(4):
-            slope = max(1.0, (peaks[latest] - peaks[previous]) / (latest - previous))
-            fit = max(0, min(latest + math.floor((room - peaks[latest]) / slope), 8 * max(peaks)))
-            if fit in peaks or 0.99 * room < peaks[latest] <= room:
-                break
-            previous, latest, peaks[fit] = latest, fit, self.run(collate(fit))["peak"] + present
+        resident_bytes = self.gradients + extra_bytes
+        peaks = {0: self.memory.total + resident_bytes, batch["examples"]: batch["peak"]}
+        while peaks[0] <= memory:
+            fit = max(examples for examples, peak in peaks.items() if peak <= memory)
+            above = min((examples for examples in peaks if examples > fit), default=8 * fit)
+            if peaks[fit] > 0.99 * memory or above == fit + 1:
+                return fit
+            first, second = (fit, above) if above in peaks else sorted(peaks)[-2:]
+            slope = max(1.0, (peaks[second] - peaks[first]) / (second - first))
+            examples = fit + math.floor((memory - peaks[fit]) / slope)
+            if above in peaks and len(peaks) % 3 == 0:  # interpolation alone may converge slowly
+                examples = (fit + above) // 2
+            examples = min(max(examples, fit + 1), above - (above in peaks))
+            peaks[examples] = self.run(collate(examples))["peak"] + resident_bytes
             self.optimizer.zero_grad()
-        return max((examples for examples, peak in peaks.items() if peak <= room), default=0)
+        return 0

@@ -56,7 +56,11 @@ def prepare(setting: Setting, folder: Path) -> tuple[Any, list[str]]:
         task.data = str(folder)
     languages, pairs = _languages_and_pairs(task, setting.languages)
     _write_vocabulary(folder, setting, languages)
-    line, sides = _line_lengths(cfg, setting, folder)
+    objectives = pretraining_objectives(cfg, folder)
+    if setting.line_tokens and task._name != "xl_translation":
+        if all(objective.corpus_class.num_languages == 1 for objective in objectives.values()):
+            notes.append("--line-tokens: no effect, the training reads no sentence pairs")
+    line, sides = _line_lengths(objectives, setting)
     for code in languages:
         _write_text(folder / code / "train", [line])
     for pair in pairs:
@@ -92,10 +96,10 @@ def _languages_and_pairs(task: Any, count: int) -> tuple[list[str], list[str]]:
     return sorted(languages), sorted({"-".join(sorted(pair.split("-"))) for pair in pairs})
 
 
-def _line_lengths(cfg: Any, setting: Setting, folder: Path) -> tuple[int, list[int]]:
+def _line_lengths(objectives: dict[str, Any], setting: Setting) -> tuple[int, list[int]]:
     """Tokens of the lines of monolingual text, and of those of bitext, in turn; both count ``</s>``."""
     lines, sides, windows = [], set(), []
-    for objective in pretraining_objectives(cfg, folder).values():
+    for objective in objectives.values():
         kind, length = objective.corpus_class, objective.input_length.text
         if kind.num_languages == 1 and kind is not TokenStream:
             lines.append(length)

@@ -12,7 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_xl.engine.option_checks import check, split_update
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.yaml_files import load
-from fairseq_xl.planning.gpus import hours
+from fairseq_xl.planning.gpus import count_and_name
 
 #: keys of an entry of a list -> their types
 KEYS: dict[str, type] = {"files": list, "flags": str, "parameters": str, "gpus": str}
@@ -64,7 +64,7 @@ def read_list(path: Path) -> list[Setting]:
             if not entry.get("files"):
                 raise UserError(f"{where}: the key 'files' is missing")
             if "gpus" in entry:
-                hours(0, entry["gpus"], "fp32", 1)
+                count_and_name(entry["gpus"])
             values = {key.replace("-", "_"): value for key, value in entry.items()}
             values["files"] = tuple(str(path.parent / file) for file in entry["files"])
             values["flags"] = tuple(shlex.split(entry.get("flags", "")))

@@ -30,7 +30,9 @@ def test_plan_command_counts(config, tmp_path, capsys):
     commands.main(["plan", config, "--config", str(more), "--vocabulary", "1000", "--update-freq", "3", *speed])
     shown = json.loads(capsys.readouterr().out)
     assert (shown["tokens_per_update"], shown["precision"]) == (3 * 8 * 64, "fp16")
-    assert shown["hours"] == {"9 tokens per second per 100,000 updates": 4740}
+    (hours_at_speed,) = shown["hours"]
+    values = {"gpus": "", "count": 1, "hours": 4740, "updates": 100_000}
+    assert hours_at_speed == {"source": "9 tokens per second", **values} and "share_of_peak" not in shown
     assert "no end: set --max-update" in shown["notes"][0]
 
 
@@ -42,16 +44,32 @@ def test_plan_command_counts_hours_and_largest_batches(config, capsys, monkeypat
     shown = dict(re.split(r" {2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line)
     assert (shown["batches_per_update"], shown["tokens"]) == ("6", "153,600,000,000")
     hours_of_flops = float(shown["flops"]) / (2 * 8.1e12 * 0.5) / 3600
-    assert float(shown["hours 2 T4"]) == pytest.approx(hours_of_flops, abs=0.1) and hours_of_flops > 30
-    assert float(shown["hours 1000000 tokens per second"]) == pytest.approx(153600 / 3600, abs=0.1)
+    _, gpu, count, time, updates = re.split(" +", shown["1"])
+    assert (gpu, count, updates) == ("T4", "2", "100,000,000")
+    assert float(time) == pytest.approx(hours_of_flops, abs=0.1) and hours_of_flops > 30
+    assert float(re.split(" {2,}", shown["2"])[3]) == pytest.approx(153600 / 3600, abs=0.1)
     examples, tokens, flops, most, most_tokens, *_ = re.split(" +", shown["mlm"])
     assert (examples, tokens) == ("4", "256") and int(most) > 4 and most_tokens == f"{64 * int(most):,}"
 
 
 def test_hours_by_hand():
-    """1e20 operations on 64 GPUs of 125 TFLOP/s at 30 %, or of 15.7 in FP32."""
-    assert hours(1e20, "64 V100 of the paper", "memory-efficient fp16", 0.3) == pytest.approx(1e20 / 2.4e15 / 3600)
-    assert hours(1e20, "1 V100", "fp32", 1) == pytest.approx(1e20 / 15.7e12 / 3600)
+    """1e20 operations on 64 GPUs of 125 TFLOP/s at 30 %, or of 15.7 in FP32; a V100 has no fast bf16."""
+    assert hours(1e20, 64, "V100", "memory-efficient fp16", 0.3) == pytest.approx(1e20 / 2.4e15 / 3600)
+    for precision in ("fp32", "bf16", "memory-efficient bf16"):
+        assert hours(1e20, 1, "V100", precision, 1) == pytest.approx(1e20 / 15.7e12 / 3600)
+    assert hours(1e20, 1, "A100", "bf16", 1) == pytest.approx(1e20 / 312e12 / 3600)
+
+
+def test_plan_command_notes_options_without_effect(config, capsys):
+    words = ["--bf16", "--gpu", "V100", "--line-tokens", "9", "--examples", "5", "--update-freq", "1,2"]
+    commands.main(["plan", config, "--vocabulary", "1000", *words])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["notes"][:3] == [
+        "--line-tokens: no effect, the training reads no sentence pairs",
+        "--update-freq: all epochs are counted as the first, 1",
+        "--examples: no effect, --updates-per-epoch is 10",
+    ]
+    assert shown["notes"][-1] == "V100 has no bf16 tensor cores: hours are those at its FP32 peak"
 
 
 def test_plan_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, capsys):
@@ -80,6 +98,8 @@ PAPERS = ["--list", "recipes/papers.yaml"]
         (["--list", "absent.yaml"], "absent.yaml: no such file"),
         ([*PAPERS, "--lr", "1"], "unexpected --lr: with --list, the list sets it"),
         ([*PAPERS, "--line-tokens", "9"], "unexpected --line-tokens: with --list, the list sets it"),
+        ([*PAPERS, "--gpus", "8"], "unexpected --gpus: with --list, the list sets it"),
+        (["recipes/xlm/config/finetune.yaml", "--share", "0.5"], "--share 0.5: name the GPU, --gpu V100"),
         ([XLM, "--languages", "0"], "--languages 0: 1 or more is needed"),
         ([XLM, "--gpu", "GTX"], "there is no GPU 'GTX': expected one of T4, V100"),
         ([XLM, "--gpus", "-1"], "--gpus -1: 1 or more is needed"),

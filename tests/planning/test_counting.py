@@ -19,7 +19,7 @@ def counted(folder, *more, memory=None, **values):
 
 
 def parts_of(found):
-    return [found["memory"][part] for part in ("weights", "gradients", "FP32 master weights", "optimizer state")]
+    return [found["memory"][part] for part in ("weights", "gradients", "fp32_master_weights", "optimizer_state")]
 
 
 def parameters(layers=3, channels=128, ffn=512, vocabulary=1000, positions=64, languages=3):
@@ -40,11 +40,11 @@ def parameters(layers=3, channels=128, ffn=512, vocabulary=1000, positions=64, l
 def test_plan_counts_weights_gradients_masters_and_adam(precision, bytes_each, tmp_path):
     found = counted(tmp_path, *precision)
     size = parameters()
-    assert found["parameters"] == found["trained"] == size
+    assert found["parameters"] == found["trained_parameters"] == size
     weights, _, masters, state = parts = parts_of(found)
     assert parts == [size * each for each in bytes_each]
     (batch,) = found["batches"].values()
-    assert (batch["examples"], batch["tokens"], found["memory"]["DDP buckets"]) == (4, 256, 0)
+    assert (batch["examples"], batch["tokens"], found["memory"]["ddp_buckets"]) == (4, 256, 0)
     assert batch["activations"] > 0 and batch["loss"] > 0
     assert found["memory"]["peak"] <= sum(parts) + batch["activations"] + batch["loss"] + max(parts)
     # gradients in 32 bits may be made for the step only
@@ -58,10 +58,10 @@ def test_plan_counts_what_is_trained_and_shared_between_processes(tmp_path):
         *("--distributed-world-size", "4", "--update-freq", "3"),
     )
     trained = 3 * (2 * 128 * 512 + 512 + 128)
-    assert sharded["trained"] == trained and sharded["parameters"] == parameters()
-    assert sharded["memory"]["gradients"] == sharded["memory"]["DDP buckets"] == 4 * trained
-    assert sharded["memory"]["optimizer state"] == 8 * 2 * 128 * 512  # of 6 matrices two processes hold two each
-    assert (sharded["GPUs"], sharded["batches_per_update"]) == (4, 4 * 3)
+    assert sharded["trained_parameters"] == trained and sharded["parameters"] == parameters()
+    assert sharded["memory"]["gradients"] == sharded["memory"]["ddp_buckets"] == 4 * trained
+    assert sharded["memory"]["optimizer_state"] == 8 * 2 * 128 * 512  # of 6 matrices two processes hold two each
+    assert (sharded["gpus"], sharded["batches_per_update"]) == (4, 4 * 3)
     assert (sharded["tokens_per_update"], sharded["updates_per_epoch"]) == (4 * 3 * 256, 10)
 
 
@@ -101,22 +101,32 @@ def test_plan_counts_updates_of_an_epoch_of_bitext(tmp_path):
     (batch,) = found["batches"].values()
     assert batch["tokens"] == 20 * batch["examples"] and 300 <= batch["tokens"] <= 320
     assert found["updates_per_epoch"] == math.ceil(math.ceil(1000 / batch["examples"]) / 2)
+    options = ("-s", "de", "-t", "en", "--lang-pairs", "de-en,en-de")
+    both = count(Setting(flags=(*arguments, *options), examples=1000, line_tokens=20), tmp_path / "both")
+    assert both["updates_per_epoch"] == math.ceil(math.ceil(2000 / batch["examples"]) / 2)
     unknown = count(Setting(flags=(*arguments, "--max-epoch", "2")), tmp_path / "again")
     assert unknown["updates_per_epoch"] is unknown["updates"] is unknown["tokens"] is unknown["flops"] is None
     assert "no end: set --max-update" in unknown["notes"][0]
 
 
-@pytest.mark.parametrize("more", [[], ["--update-freq", "2", "--fp16"]])
-def test_plan_finds_the_largest_batch(more, tmp_path):
-    """It fills the memory to 99 % or more, and a training with such batches has this peak."""
-    memory = 100 << 20
-    (found,) = counted(tmp_path / "found", *more, memory=memory)["batches"].values()
+@pytest.mark.parametrize("more, size", [([], 100), (["--update-freq", "2", "--fp16"], 100), (["--bf16"], 8000)])
+def test_plan_finds_the_largest_batch(more, size, tmp_path):
+    """It fills the memory to 99 % or more, also where it starts from one example; a training with it has this peak."""
+    memory, one = size << 20, ("--objective-options", "mlm.length=64 mlm.batch_sentences=1")
+    (found,) = counted(tmp_path / "found", *more, *one, memory=memory)["batches"].values()
     options = ("--objective-options", f"mlm.length=64 mlm.batch_sentences={found['most_examples']}")
     again = counted(tmp_path / "again", *more, *options)
     assert again["batches"]["mlm"]["tokens"] == found["most_tokens"]
     assert 0.985 * memory < again["memory"]["peak"] <= memory
-    (none,) = counted(tmp_path / "none", *more, memory=1 << 20)["batches"].values()
-    assert none["most_examples"] == none["most_tokens"] == 0
+
+
+@pytest.mark.parametrize("room, fits", [(-1, False), (0, True)])
+def test_plan_finds_no_batch_where_the_optimizers_step_does_not_fit(room, fits, tmp_path):
+    """With one example the step has the peak."""
+    one = ("--bf16", "--objective-options", "mlm.length=64 mlm.batch_sentences=1")
+    step = counted(tmp_path / "first", *one)["memory"]["peak"]
+    (batch,) = counted(tmp_path / "again", *one, memory=step + room)["batches"].values()
+    assert batch["peak"] < step and (batch["most_examples"] > 0) == (batch["most_tokens"] > 0) == fits
 
 
 def test_plan_checkpointing_of_the_model_shrinks_activations_not_gradients(tmp_path, monkeypatch):
@@ -159,6 +169,8 @@ def test_plan_refuses_other_tasks_and_files(tmp_path):
         configuration(Setting(flags=("--task", "masked_lm", "--arch", "roberta", "--optimizer", "adam")))
     with pytest.raises(UserError, match="--vocabulary 206: 208 or more is needed"):
         counted(tmp_path, vocabulary=206)
+    with pytest.raises(UserError, match="^--line-tokens 500: every pair has a side of more than"):
+        counted(tmp_path / "tlm", "--objectives", "tlm", "--objective-options", "tlm.length=32", line_tokens=500)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("lr: [1, 2]\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"wrong.yaml: lr: a flag has one value"):

@@ -61,7 +61,7 @@ def updated(arguments, folder):
     def counted_step(*args, **kwargs):
         copies = [each for group in trainer.optimizer.torch_optimizer.param_groups for each in group["params"]]
         copies = [each for each in copies if not any(each is parameter for parameter in parameters)]
-        bytes_of["FP32 master weights"] = size(copies) + size(each.grad for each in copies)
+        bytes_of["fp32_master_weights"] = size(copies) + size(each.grad for each in copies)
         return step(*args, **kwargs)
 
     trainer.optimizer.fairseq_optimizer.step = counted_step
@@ -85,7 +85,7 @@ def updated(arguments, folder):
     return bytes_of | {
         "weights": size(parameters),
         "gradients": sum(gradients.values()),
-        "optimizer state": size(each for of in state.values() for each in of.values() if torch.is_tensor(each)),
+        "optimizer_state": size(each for of in state.values() for each in of.values() if torch.is_tensor(each)),
         "activations": sum(each for each, _ in saved.values()),
     }
 
@@ -122,7 +122,7 @@ def test_plan_counts_what_a_real_update_holds(more, tmp_path):
     """Of the activations, the count has the batch too, and for attention in 16 bits the statistics of CUDA's kernel."""
     real = updated([*ARGUMENTS, *more], tmp_path / "real")
     counted = counting.count(Setting(flags=(*ARGUMENTS, *more), vocabulary=VOCABULARY), tmp_path / "counted")["memory"]
-    for part in ("weights", "gradients", "FP32 master weights", "optimizer state"):
+    for part in ("weights", "gradients", "fp32_master_weights", "optimizer_state"):
         assert counted[part] == real[part], part
     assert real["activations"] <= counted["activations"] <= 1.005 * real["activations"]
 
@@ -185,9 +185,9 @@ def test_plan_counts_what_two_real_processes_hold(backend, tmp_path):
     arguments = (*SHARDED, "--ddp-backend", backend, "--distributed-world-size", "2")
     counted = counting.count(Setting(flags=arguments, vocabulary=VOCABULARY), tmp_path / "counted")
     trained = 3 * (2 * 128 * 512 + 512 + 128)
-    assert counted["trained"] == trained and sum(states) == 8 * trained
-    assert counted["memory"]["optimizer state"] == max(states)
-    assert {counted["memory"]["DDP buckets"]} == set(buffers)
+    assert counted["trained_parameters"] == trained and sum(states) == 8 * trained
+    assert counted["memory"]["optimizer_state"] == max(states)
+    assert {counted["memory"]["ddp_buckets"]} == set(buffers)
     assert set(buffers) == {4 * (trained if backend == "pytorch_ddp" else counted["parameters"])}
 
 

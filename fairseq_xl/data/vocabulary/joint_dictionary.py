@@ -89,8 +89,8 @@ class XLDictionary(Dictionary):
             listed = ", ".join(self.languages) or "none"
             if language in ("True", "False"):
                 raise UserError(f"language {language}: {QUOTED_NAME}")
-            remedy = f"leave it out, or add it with `fairseq-xl model extend-vocabulary --langs {language}`"
-            raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {listed}): {remedy}")
+            remedy = f"`fairseq-xl model extend-vocabulary --langs {language}` adds one"
+            raise UserError(f"language {language!r} has no symbol in the dictionary: expected {listed}; {remedy}")
         return self.languages.index(language)
 
     def language_symbol(self, language: str) -> int:

@@ -5,12 +5,14 @@
 # from random weights. The model has the paper's size; --config recipes/unicoder/config/finetune-toy.yaml makes it
 # small. --train-langs de trains on German translations of the training text (TRANSLATE-TRAIN), all 15 languages joined
 # by commas on all of them (multi-language). The epoch is that of the best validation average over 15 languages, or
-# those of --valid-langs. The archives are read into corpora/xnli of the current folder. A repeated run resumes.
-# finetune.yaml has every mode as an experiment, TRANSLATE-TEST too.
+# those of --valid-langs. The archives are read into corpora/xnli of the current folder. --predict "--fp16" adds flags
+# to fairseq-validate. A repeated run resumes. finetune.yaml has every mode as an experiment, TRANSLATE-TEST too.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments release data init save_dir -- "$@"
 shift 4
+take predict -- "$@"
+set -- ${words[@]+"${words[@]}"}
 files=corpora/xnli languages=ar,bg,de,el,en,es,fr,hi,ru,sw,th,tr,ur,vi,zh
 python -m fairseq_xl data read xnli "$release" "$files"
 [ "$init" = random ] || set -- "$@" --init-from "$init"
@@ -19,5 +21,5 @@ fairseq-train "$data" --user-dir "$package" --config "$recipes/xlm/config/finetu
     --task-files "$files:$files/translate_train" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 fairseq-validate "$data" --user-dir "$package" --config "$recipes/xlm/config/predict.yaml" \
     --path "$save_dir/checkpoint_best.pt" --task-files "$files" --eval-langs "$languages" \
-    --predictions-to "$save_dir/predictions"
+    --predictions-to "$save_dir/predictions" $predict
 python -m fairseq_xl score classification "$save_dir/predictions" --langs "$languages" --output "$save_dir/scores.json"

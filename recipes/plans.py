@@ -10,12 +10,6 @@ from pathlib import Path
 from fairseq_xl.io.files import replacing
 from recipes.tables import table
 
-#: part of the memory -> its column
-COLUMNS = {
-    "fp32_master_weights": "FP32 master weights",
-    "optimizer_state": "optimizer state",
-    "ddp_buckets": "DDP buckets",
-}
 PAGE = Path(__file__).with_suffix(".md")
 
 
@@ -25,22 +19,23 @@ def row(result: dict) -> dict[str, str]:
     def number(name: str) -> str:
         return f"{result[name]:,}" if name in result else ""
 
-    hours = []
-    for entry in result["hours"]:
-        period = "" if "updates" in result else f" per {entry['updates']:,} updates"
-        hours.append(f"{entry['hours']:,g} ({entry['count']} {entry['gpus']} of the paper{period})")
+    def column(part: str) -> str:
+        return part.replace("_", " ").replace("fp32", "FP32").replace("ddp", "DDP")
+
+    period = "" if "updates" in result else " per 100,000 updates"
+    times = [f"{time['hours']:,g} ({time['count']} {time['gpus']} of the paper{period})" for time in result["hours"]]
     return {
         "training": result["training"],
         "parameters": number("parameters"),
         "published": result.get("published_parameters", ""),
         "precision": result["precision"],
-        **{f"{COLUMNS.get(part, part)}, GiB": f"{size:.2f}" for part, size in result["memory_GiB"].items()},
+        **{f"{column(part)}, GiB": f"{size:.2f}" for part, size in result["memory_GiB"].items()},
         "tokens of a batch": ", ".join(f"{batch['tokens']:,} {name}" for name, batch in result["batches"].items()),
         "batches of an update": number("batches_per_update"),
         "updates": number("updates"),
         "tokens": number("tokens"),
         "FLOPs": f"{result['flops']:.2e}" if "flops" in result else "",
-        "hours": ", ".join(hours),
+        "hours": ", ".join(times),
     }
 
 

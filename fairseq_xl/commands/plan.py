@@ -29,7 +29,7 @@ from fairseq_xl.planning.gpus import GPUS, SHARE, count_and_name, gpu_named, hou
 GIB = 2**30
 USABLE_SHARE = 0.9  # of a GPU's memory; CUDA's context and what its allocator rounds up take the rest
 DEFAULT_UPDATES = 100_000  # updates whose hours are shown where nothing ends a training
-MEMORY, LINE_TOKENS = 4096, 100_000  # --memory and --line-tokens are below
+MEMORY, LINE_TOKENS = in_range(float, "more than 0", 4096), in_range(int, "1 or more", 100_000)
 SYMBOLS = in_range(int, "1 or more", bounds.LARGEST_VOCABULARY)
 USAGE = """fairseq-xl plan CONFIG.yaml … [options] [--flag value …]
        fairseq-xl plan --list LIST.yaml [options]"""
@@ -39,15 +39,11 @@ ARGUMENTS = (
     argument("--gpus", "number of GPUs, --distributed-world-size (default: this machine's)", positive_integer),
     argument("--share", f"share of the GPU's peak speed (default: {SHARE})", in_range(float, "more than 0", 1)),
     argument("--tokens-per-second", "speed for hours, of all GPUs together", positive_integer),
-    argument("--memory", "memory of a GPU in GiB (default: that of --gpu)", in_range(float, "more than 0", MEMORY)),
+    argument("--memory", "memory of a GPU in GiB (default: that of --gpu)", MEMORY),
     argument("--vocabulary", "symbols in the dictionary (default: the list's, or 32000)", SYMBOLS),
     argument("--languages", "language symbols in the dictionary (default: the list's, or 2)", SYMBOLS),
     argument("--examples", "sentence pairs or labeled texts, from which updates of an epoch follow", positive_integer),
-    argument(
-        "--line-tokens",
-        "tokens per side of a sentence pair, with </s> (default: 32)",
-        in_range(int, "1 or more", LINE_TOKENS),
-    ),
+    argument("--line-tokens", "tokens per side of a sentence pair, with </s> (default: 32)", LINE_TOKENS),
     argument("--list", "plan the trainings of a list, such as recipes/papers.yaml", metavar="FILE"),
 )
 LIST_OPTIONS = ("gpus", "vocabulary", "languages", "examples", "line_tokens")
@@ -90,20 +86,21 @@ def result_of(setting: Any, counts: dict[str, Any], options: Options) -> dict[st
     def gib(size: int) -> float:
         return round(size / GIB, 2)
 
-    updates, precision, times = counts["updates"] or DEFAULT_UPDATES, counts["precision"], []
+    def entry(source: str, gpus: str, number: int, time: float) -> dict[str, Any]:
+        hours = float(f"{time:.3g}")
+        return {"source": source, "gpus": gpus, "count": number, "hours": hours, "updates": updates}
+
+    updates, precision, share = counts["updates"] or DEFAULT_UPDATES, counts["precision"], options.share or SHARE
     sources = {"--gpu": options.gpu and (counts["gpus"], options.gpu)}
     sources |= {"paper": setting.gpus and count_and_name(setting.gpus)}
-    share, notes = options.share or SHARE, counts["notes"]
-    for source, (number, name) in filter(lambda item: item[1], sources.items()):
-        time = hours(counts["flops_per_update"] * updates, number, name, precision, share)
-        times.append({"source": source, "gpus": name, "count": number, "hours": time, "updates": updates})
-        note = f"{name} has no bf16 tensor cores: hours are those at its FP32 peak"
-        if precision.endswith("bf16") and not GPUS[name].bf16 and note not in notes:
-            notes.append(note)
+    sources, flops = {source: gpus for source, gpus in sources.items() if gpus}, counts["flops_per_update"] * updates
+    times = [entry(source, name, n, hours(flops, n, name, precision, share)) for source, (n, name) in sources.items()]
     if speed := options.tokens_per_second:
         time = counts["tokens_per_update"] * updates / speed / 3600
-        values = {"gpus": options.gpu or "", "count": counts["gpus"], "hours": time, "updates": updates}
-        times.append({"source": f"{speed} tokens per second", **values})
+        times.append(entry(f"{speed} tokens per second", options.gpu or "", counts["gpus"], time))
+    for name in dict.fromkeys(name for _, name in sources.values()):
+        if precision.endswith("bf16") and not GPUS[name].bf16:
+            counts["notes"].append(f"{name} has no bf16 tensor cores: hours are those at its FP32 peak")
     for batch in counts["batches"].values():
         batch |= {f"{part}_GiB": gib(batch.pop(part)) for part in ("activations", "loss", "peak")}
     result = {
@@ -111,7 +108,7 @@ def result_of(setting: Any, counts: dict[str, Any], options: Options) -> dict[st
         "published_parameters": setting.parameters,
         "memory_GiB": {part: gib(size) for part, size in counts.pop("memory").items()},
         **counts,
-        "share_of_peak": share if any(sources.values()) else None,
-        "hours": [entry | {"hours": float(f"{entry['hours']:.3g}")} for entry in times],
+        "share_of_peak": share if sources else None,
+        "hours": times,
     }
     return {name: value for name, value in result.items() if value is not None}

@@ -71,8 +71,7 @@ def count(setting: Setting, folder: Path, memory: float | None = None) -> dict[s
     parts["peak"] = max(step + extra_bytes, *(batch["peak"] for batch in batches.values()))
     if len(cfg.optimization.update_freq) > 1:
         notes.append(f"--update-freq: all epochs are counted as the first, {cfg.optimization.update_freq[0]}")
-    examples = _examples_per_epoch(update.task, setting, notes)
-    epoch = _updates_per_epoch(update.task, examples, [batch["examples"] for batch in batches.values()], per_update)
+    epoch = _updates_per_epoch(update.task, setting, batches, per_update, notes)
     ends = cfg.optimization.max_update, cfg.optimization.max_epoch * (epoch or 0)
     updates = min(filter(lambda end: end > 0, ends), default=None)
     if updates is None:
@@ -97,24 +96,24 @@ def count(setting: Setting, folder: Path, memory: float | None = None) -> dict[s
     }
 
 
-def _examples_per_epoch(task: Any, setting: Setting, notes: list[str]) -> int | None:
-    """Examples of an epoch that is a pass over the text, where they are known; notes an `examples` without effect."""
-    sampled, updates = task.cfg.get("examples_per_epoch"), task.cfg.updates_per_epoch
-    if setting.examples and (sampled or updates != AUTO or len(task.objectives) > 1):
-        reason = f"--updates-per-epoch is {updates}" if updates != AUTO else "the epoch has several objectives"
-        notes.append(f"--examples: no effect, {f'--examples-per-epoch is {sampled}' if sampled else reason}")
-    if sampled or not setting.examples:
-        return int(sampled) if sampled else None
-    directions = getattr(task, "directions", [""])
+def _updates_per_epoch(
+    task: Any, setting: Setting, batches: dict[str, Any], per_update: int, notes: list[str]
+) -> int | None:
+    """Updates of an epoch, or None where the size of the text is unknown; notes `setting.examples` without effect."""
+    sampled, updates, reason = task.cfg.get("examples_per_epoch"), task.cfg.updates_per_epoch, ""
+    if updates != AUTO or sampled:
+        reason = f"--examples-per-epoch is {sampled}" if updates == AUTO else f"--updates-per-epoch is {updates}"
+    elif len(batches) > 1:
+        reason = "the epoch has several objectives"
+    if setting.examples and reason:
+        notes.append(f"--examples: no effect, {reason}")
+    if updates != AUTO:
+        return int(updates)
+    directions = task.directions if task.cfg.get("lang_pairs") else [""]  # en-de,de-en reads each pair twice
     pairs = {frozenset(direction.split("-")) for direction in directions}
-    return setting.examples * len(directions) // len(pairs)  # en-de,de-en reads each pair twice
-
-
-def _updates_per_epoch(task: Any, examples: int | None, batches: list[int], per_update: int) -> int | None:
-    """Updates of an epoch, by the examples of the objectives' batches; None where the size of the text is unknown."""
-    if task.cfg.updates_per_epoch != AUTO:
-        return int(task.cfg.updates_per_epoch)
-    return math.ceil(math.ceil(examples / batches[0]) / per_update) if examples and len(batches) == 1 else None
+    examples = sampled or (setting.examples or 0) * len(directions) // len(pairs)
+    (batch, *others) = batches.values()
+    return math.ceil(math.ceil(examples / batch["examples"]) / per_update) if examples and not others else None
 
 
 def bucket_bytes(modules: Any, distributed: Any) -> int:

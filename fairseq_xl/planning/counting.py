@@ -112,8 +112,9 @@ def _updates_per_epoch(
     directions = task.directions if task.cfg.get("lang_pairs") else [""]  # en-de,de-en reads each pair twice
     pairs = {frozenset(direction.split("-")) for direction in directions}
     examples = sampled or (setting.examples or 0) * len(directions) // len(pairs)
-    (batch, *others) = batches.values()
-    return math.ceil(math.ceil(examples / batch["examples"]) / per_update) if examples and not others else None
+    if not examples or len(batches) > 1:
+        return None
+    return math.ceil(math.ceil(examples / next(iter(batches.values()))["examples"]) / per_update)
 
 
 def bucket_bytes(modules: Any, distributed: Any) -> int:

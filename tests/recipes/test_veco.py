@@ -8,6 +8,7 @@ import torch
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
+from fairseq_xl.io.result_tables import table
 from preprocess.commands.prepare import main as preprocess
 from preprocess.commands.sample import main as write_sample
 from preprocess.readers.wmt.read_wmt import main as read_wmt
@@ -82,7 +83,8 @@ def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair,
     start = [pair, folder / "data-bin", folder / "veco/checkpoint_last.pt", output, "--corpus", corpus]
     small = ["--config", "recipes/veco/config/translate-toy.yaml", "--config", tmp_path / "nano.yaml"]
     shown, printed = succeeded(run("bash", "recipes/wmt.sh", "veco", *start, *small))
-    scores = json.loads(printed.splitlines()[-1])
+    scores = json.loads((output / pair / "bleu.json").read_text(encoding="utf-8"))
+    assert printed.endswith(table(scores))
     assert scores["lines"] == 4 and "tok:13a" in scores["sacrebleu"]["signature"]
     assert "case:lc" in scores["tokenized"]["signature"]
     assert "with beam=5:" in (output / pair / "generate-test.txt").read_text()  # V13

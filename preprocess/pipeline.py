@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -23,7 +22,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.io.versions import version
-from preprocess import check, clean, encode, fastbpe, manifests, overlap, shards, vocabulary
+from preprocess import check, clean, encode, fastbpe, lost_characters, manifests, overlap, shards, vocabulary
 from preprocess.binarize import (
     begin_to_import,
     binarize,
@@ -38,7 +37,6 @@ from preprocess.files import Sections, Workers
 from preprocess.run import Run, fairseq_version, splitter_version
 from preprocess.stages import NotCurrent, Stages, key_of, locked
 
-NAMED = 10  # lost characters of each text that a warning names
 File = str | Path
 
 logger = logging.getLogger("preprocess")
@@ -203,7 +201,7 @@ class _Preparation(Run):
         if not self.stages.complete() and not encode_only:
             begin_to_import()
         encodings = self.encode_all()
-        self.warn_of_lost_characters(encodings, self.learned)
+        lost_characters.warn(self, encodings, self.learned)
         entry = self.write_dictionary(self.all_symbols, encodings)
         if encode_only:
             self.link_encoded_texts()
@@ -359,48 +357,6 @@ class _Preparation(Run):
             return [*hashes, sentencepiece.__version__]
         return [self.subwords.kind, *hashes, self.subwords.options, *splitter_version(self.subwords.kind).values()]
 
-    def warn_of_lost_characters(self, encodings: dict[str, dict], learned: bool) -> None:
-        """Warns of characters, or pieces of XLM, that become <unk>, most frequent first.
-
-        The warning for training text has a remedy; another one lists those of validation and test text only.
-        """
-        unit_name = self.subwords.open().units
-        lost, elsewhere = {}, {}  # {language: counts}, {"language split": counts}
-        for folder, split, side in self.config.sides():
-            for shard in self.shards_of(split):
-                side_counts = encodings[encoded_name(folder, split.name, side.language, shard)]["lost"]
-                if split.name == "train":
-                    lost.setdefault(side.language, Counter()).update(side_counts)
-                else:
-                    elsewhere.setdefault((side.language, split.name), Counter()).update(side_counts)
-        alone = {
-            f"{language} {split}": Counter({char: counts[char] for char in counts.keys() - lost.get(language, {})})
-            for (language, split), counts in elsewhere.items()
-        }
-        if any(alone.values()):
-            logger.warning(
-                "vocabulary: %s of validation and test text that become <unk> and are not in the training text of "
-                "their language, with their counts: %s",
-                unit_name,
-                _most_common(alone),
-            )
-        if not any(lost.values()):
-            return
-        if not learned:
-            keep = "a vocabulary that is learned from this text keeps them"
-        elif self.subwords.kind == "xlm":
-            keep = "a larger `size` of the vocabulary keeps them"
-        elif (self.config.vocabulary.coverage or 0) < vocabulary.ALL:
-            keep = f"`vocabulary: {{coverage: {vocabulary.ALL}}}` in the description keeps them"
-        else:
-            keep = "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
-        logger.warning(
-            "vocabulary: %s of the training text that become <unk>, with their counts: %s; %s",
-            unit_name,
-            _most_common(lost),
-            keep,
-        )
-
     def write_dictionary(self, symbols: list[str], encodings: dict) -> dict:
         """Writes dict.txt with the frequencies in all training text."""
         names = [
@@ -518,17 +474,6 @@ class _Preparation(Run):
                 with contextlib.suppress(OSError):  # another folder or back-translated pairs are still there
                     shard.rmdir()
             logger.info("%s: removed, since it is no longer in the description", name)
-
-
-def _most_common(counts: dict[str, Counter]) -> str:
-    """Formats the most frequent characters of each text, with their counts."""
-    return "; ".join(
-        f"{name}: "
-        + ", ".join(f"{char!r} ({count})" for char, count in counter.most_common(NAMED))
-        + (f" and {len(counter) - NAMED} more" if len(counter) > NAMED else "")
-        for name, counter in counts.items()
-        if counter
-    )
 
 
 def find_overlap(config: Config, count: int) -> list[dict]:

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 #: exit status of a training that a signal stopped: what follows it in a script does not run
 STOPPED = os.EX_TEMPFAIL
-#: file in the --save-dir of a training that a signal stopped, for scripts whose launcher hides the status
+#: file in --save-dir that marks a training as stopped by a signal: scripts do not see its exit status behind a launcher
 MARK = ".stopped"
 #: time that ranks have to end after another one has failed
 SECONDS_OF_GRACE = 30

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fairseq.criterions import CRITERION_REGISTRY
-from fairseq.tasks import TASK_CLASS_NAMES, TASK_REGISTRY
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
+from fairseq.tasks import TASK_CLASS_NAMES, TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from fairseq_xl import objectives
 from fairseq_xl.commands import model_convert, model_export, plan, predict, score_labelled
@@ -101,7 +101,7 @@ def installed_type(tmp_path, monkeypatch):
     yield
     class_name = TASK_REGISTRY[f"xl_{TASK_TYPE}"].__name__
     OBJECTIVES.pop(TASK_TYPE), BREAK_MODES.pop("complete_doc")
-    for registry in (TASK_REGISTRY, CRITERION_REGISTRY):
+    for registry in (TASK_REGISTRY, TASK_DATACLASS_REGISTRY, CRITERION_REGISTRY, CRITERION_DATACLASS_REGISTRY):
         registry.pop(f"xl_{TASK_TYPE}")
     TASK_CLASS_NAMES.discard(class_name)
     for module in modules:

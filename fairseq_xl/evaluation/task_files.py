@@ -202,10 +202,13 @@ def read_texts(path: Any) -> list[str]:
 
 
 def read_pairs(prefix: str, require_text: bool) -> list[list[str]]:
-    """Reads the lines of PREFIX.src and .tgt; `UserError` for other numbers and, if text is required, empty lines."""
+    """Reads the lines of PREFIX.src and .tgt; `UserError` for other numbers and, if text is required, empty lines.
+
+    Unless text is required, targets may be missing: the result has the sources only.
+    """
     paths = [f"{prefix}.{side}" for side in ("src", "tgt")]
-    sides = [read_texts(path) for path in paths]
-    if len(sides[0]) != len(sides[1]):
+    sides = [read_texts(path) for path in paths if path == paths[0] or require_text or stored(path).is_file()]
+    if len(sides[0]) != len(sides[-1]):
         raise UserError(f"{paths[0]} has {len(sides[0])} lines but {paths[1]} has {len(sides[1])}")
     for path, side in zip(paths, sides):
         for line_number, line in enumerate(side, start=1):

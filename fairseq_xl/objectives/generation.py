@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 SHORTEST = 8  # minimum length of a source, in tokens
 FILES = "SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt files"
+REQUIRED = ("train", "valid")  # splits that need targets, and no empty lines
 
 
 @dataclass
@@ -97,8 +98,11 @@ class Generation(FilesObjective, SourceTargetObjective):
         return str(self.path(split, language, ".src", FILES).parent / f"{split}.{language}")
 
     def files_of(self, split: str) -> list[Path]:
+        """The sources and targets of a split; targets of test text may be missing."""
         prefixes = [self._prefix(split, language) for language in self.languages_of(split)]
-        return [stored(f"{prefix}.{side}") for prefix in prefixes for side in ("src", "tgt")]
+        files = [stored(f"{prefix}.{side}") for prefix in prefixes for side in ("src", "tgt")]
+        required = 2 if split.startswith(REQUIRED) else 1
+        return [path for i, path in enumerate(files) if i % 2 < required or path.is_file()]
 
     def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
         """Reads files of training and, if there, of other splits, and warns of text in another language."""
@@ -107,7 +111,7 @@ class Generation(FilesObjective, SourceTargetObjective):
             for language in self.languages_of(split):
                 prefix = self._prefix(split, language)
                 if split != "test" or stored(f"{prefix}.src").is_file():
-                    for end, lines in zip(("src", "tgt"), read_pairs(prefix, split != "test"), strict=True):
+                    for end, lines in zip(("src", "tgt"), read_pairs(prefix, split != "test")):
                         sample = LineSample()
                         sample.add([line.encode() for line in lines])
                         languages_of_files[f"{prefix}.{end}"] = language, sample.languages()
@@ -121,13 +125,15 @@ class Generation(FilesObjective, SourceTargetObjective):
         corpora = {}
         for language in self.languages_of(split):
             prefix = self._prefix(split, language)
-            sides = read_pairs(prefix, require_text=split.startswith(("train", "valid")))
-            for path in (Path(f"{prefix}.{side}") for side in ("src", "tgt")):
+            sides = read_pairs(prefix, require_text=split.startswith(REQUIRED))
+            for path in (Path(f"{prefix}.{side}") for side, _ in zip(("src", "tgt"), sides)):
                 folder.inputs.add(split, self.input_name(path), path, text_fingerprint(path))
             # an empty line is </s> alone
-            sources, targets = ([folder.encode(text, language).astype(np.int32) for text in side] for side in sides)
-            sizes = np.array([[len(row) for row in side] for side in (sources, targets)]).T
-            corpora[language] = TextPairs(sources, targets, sizes, (language, language))
+            encoded = [[folder.encode(text, language).astype(np.int32) for text in side] for side in sides]
+            sizes = np.ones((len(sides[0]), 2), dtype=np.int64)
+            sizes[:, : len(sides)] = np.array([[len(row) for row in side] for side in encoded]).T
+            targets = encoded[1] if len(encoded) > 1 else None
+            corpora[language] = TextPairs(encoded[0], targets, sizes, (language, language))
         limits = self.longest[0] - 1, self.longest[1]  # the encoder reads <s> too
         longer = sum((corpus.sizes > limits).sum(axis=0) for corpus in corpora.values())
         if np.any(longer):

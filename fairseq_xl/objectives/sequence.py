@@ -140,6 +140,8 @@ def with_whole_batch(sample: Dict[str, Any]) -> Dict[str, Any]:
     if "net_input" not in sample:
         return sample
     inputs = sample["net_input"]
+    if "prev_output_tokens" not in inputs:
+        raise UserError("text without targets has no loss: fairseq-generate writes outputs of it")
     texts = {"tokens": inputs["src_tokens"], "prev_output_tokens": inputs["prev_output_tokens"]}
     return sample | {"batch": sample["batch"] | texts | {"target": sample["target"]}}
 

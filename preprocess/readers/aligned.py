@@ -1,4 +1,4 @@
-"""Pairs of lines from two aligned files."""
+"""Lines of aligned files."""
 
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
@@ -8,22 +8,22 @@ from fairseq_xl.io.text import text_of_line
 
 
 class Pairs:
-    """Pairs of lines of two streams, with one space for each run of white space.
+    """Tuples of lines of aligned streams, such as pairs of two, with one space for each run of white space.
 
     Only b"\\n" ends a line: published files have other line ends (U+0085, U+2028) inside lines. Pairs with an empty
     side, which would end a document, and pairs with a line that is not UTF-8 are counted and left out.
 
     Args:
         name: name of the pairs in messages.
-        first, second: lines of both sides.
+        sides: lines of each side.
         keep_empty: whether pairs with an empty side are yielded, as in a test set, whose lines are numbered.
     """
 
-    def __init__(self, name: str, first: Iterable[bytes], second: Iterable[bytes], *, keep_empty: bool = False):
-        self.name, self.sides, self.keep_empty = name, (first, second), keep_empty
+    def __init__(self, name: str, *sides: Iterable[bytes], keep_empty: bool = False):
+        self.name, self.sides, self.keep_empty = name, sides, keep_empty
         self.counts = {"pairs": 0, "empty": 0, "invalid": 0}
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
         """Yields the pairs; raises UserError if one side has more lines than the other."""
         for line_number, lines in enumerate(zip_longest(*self.sides), start=1):
             if None in lines:
@@ -36,4 +36,4 @@ class Pairs:
             full = all(texts)
             self.counts["pairs" if full else "empty"] += 1
             if full or self.keep_empty:
-                yield texts[0], texts[1]
+                yield texts

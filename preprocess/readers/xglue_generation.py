@@ -4,11 +4,12 @@
 
 TASK is ntg, news and their titles, or qg, passages and questions that they answer. Each has a folder of aligned lines,
 ``NTG/xglue.ntg.LANGUAGE.{src,tgt}.{train,dev,test}`` or ``QG/xglue.qg.…``. Training text is English only. Test sets of
-the first release have no targets.
+the first release have no targets: their sources are written alone.
 """
 
 import io
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,11 +29,11 @@ SIDES = ("src", "tgt")
 
 
 class FilePair(NamedTuple):
-    """The output of one published pair of files."""
+    """The output of one published pair of files, or of sources alone."""
 
     name: str  # SPLIT.LANGUAGE: the output files have this name and .src or .tgt
-    files: tuple[Path, Path]
-    is_test: bool  # a test set keeps every line, since outputs are numbered; without targets it is left out
+    files: list[Path]
+    is_test: bool  # a test set keeps every line, since outputs are numbered, and may have no targets
 
 
 def parts(task: str, release: Path, languages: list[str]) -> Iterator[FilePair]:
@@ -43,43 +44,38 @@ def parts(task: str, release: Path, languages: list[str]) -> Iterator[FilePair]:
             if split == "train" and language != "en":
                 continue
             files = [stored(folder / f"xglue.{task}.{language}.{side}.{split_name}") for side in SIDES]
-            yield FilePair(f"{split}.{language}", (files[0], files[1]), is_test=split == "test")
+            has_targets = split != "test" or files[1].is_file() or not files[0].is_file()
+            yield FilePair(f"{split}.{language}", files if has_targets else files[:1], is_test=split == "test")
 
 
 def build(folder: Path, release: Path, header: dict, parts: list[FilePair]) -> None:
     """Checks every part, then writes the files of each, and the manifest (`preprocess.readers.checked.build`)."""
 
     def output(part: FilePair) -> checked.Output:
-        written = [folder / f"{part.name}.{side}" for side in SIDES]
+        written = [folder / f"{part.name}.{side}" for side, _ in zip(SIDES, part.files)]
         return checked.Output(
             *(part.name, part.files, part.name, written),
             lambda: _problems(part),
             lambda: {part.name: _write(written, part)},
         )
 
-    checked.build(folder, release, [output(part) for part in parts if _has_targets(part)], header)
+    checked.build(folder, release, [output(part) for part in parts], header)
+    if without := [part.name for part in parts if len(part.files) == 1]:
+        logger.warning("no targets of %s, which can be generated, but not scored", ", ".join(without))
 
 
-def _has_targets(part: FilePair) -> bool:
-    """Tells whether a part is written: a test set without targets is left out with a warning."""
-    if not part.is_test or part.files[1].is_file() or not part.files[0].is_file():
-        return True
-    logger.warning("%s: there is no such file, and %s is not written", part.files[1], part.name)
-    return False
-
-
-def _pairs(part: FilePair, problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
+def _pairs(part: FilePair, problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, ...]]:
     """Yields the pairs of a part; `counts` gets their number, and that of pairs with an empty side."""
     before, files = problems.count, part.files
-    with open(files[0], "rb") as first, open(files[1], "rb") as second:
-        sides = [_decoded(path, file, problems) for path, file in zip(files, (first, second))]
+    with ExitStack() as stack:
+        sides = [_decoded(path, stack.enter_context(open(path, "rb")), problems) for path in files]
         pairs = Pairs(str(files[0]), *sides, keep_empty=part.is_test)
         try:
             yield from pairs
         except UserError as error:
             problems.add(str(error))
     if not pairs.counts["pairs"] and problems.count == before:
-        problems.add(f"{files[0]}: there is no pair of two texts")
+        problems.add(f"{files[0]}: there is no {'pair of two texts' if len(files) > 1 else 'text'}")
     counts |= {name: pairs.counts[name] for name in ("pairs", "empty")}
 
 
@@ -91,11 +87,12 @@ def _problems(part: FilePair) -> Problems:
 
 
 def _write(written: list[Path], part: FilePair) -> dict[str, int]:
-    """Writes both files; returns the counts of pairs, and of pairs with an empty side, which only test sets keep."""
+    """Writes the files; returns the counts of pairs, and of pairs with an empty side, which only test sets keep."""
     problems, counts = Problems(), {}
-    with replacing(written[0], make_folder=True) as source, replacing(written[1], make_folder=True) as target:
+    with ExitStack() as stack:
+        files = [stack.enter_context(replacing(path, make_folder=True)) for path in written]
         for texts in _pairs(part, problems, counts):
-            for file, text in zip((source, target), texts):
+            for file, text in zip(files, texts):
                 file.write(text.encode() + b"\n")
         problems.refuse()  # of files that have changed since they were checked
     if counts["empty"]:

@@ -6,8 +6,9 @@
 # --valid-langs, selects the checkpoint. TASK_FILES has SPLIT.LANGUAGE.src and .tgt, raw text line by line. INIT is a
 # checkpoint of xDAE or xFNP, an encoder's, or "random". The model has the size and settings of the paper's xDAE;
 # --config recipes/xglue/config/generation-xfnp.yaml has xFNP's, generation-toy.yaml those of a small model. --generate
-# "--lenpen 0.8 --beam 10" has flags of fairseq-generate for the test sets. A repeated run resumes: it generates only
-# languages without outputs. A SAVE_DIR that was made with other weights or settings is refused.
+# "--lenpen 0.8 --beam 10" has flags of fairseq-generate for the test sets. If no language has targets of the test set,
+# the outputs are not scored. A repeated run resumes: it generates only languages without outputs. A SAVE_DIR that was
+# made with other weights or settings is refused.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments mode data save_dir task_files languages init -- "$@"
@@ -22,6 +23,15 @@ configs=$recipes/xglue/config trained=$mode
 for language in ${trained//,/ }; do
     text_file "$task_files/train.$language.src" || refuse "$task_files/train.$language.src: no such file"
 done
+sides=src
+for language in ${languages//,/ }; do
+    ! text_file "$task_files/test.$language.tgt" || sides="src tgt"
+done
+for language in ${languages//,/ }; do
+    for side in $sides; do
+        text_file "$task_files/test.$language.$side" || refuse "$task_files/test.$language.$side: no such file"
+    done
+done
 [ "$init" = random ] || set -- "$@" --init-from "$init"
 python -m recipes.settings "$save_dir" "$mode" "$languages" "$init" "$data/dict.txt" "$data/sentencepiece.model" \
     "$task_files" --config "$configs/generation.yaml" "$configs/generate.yaml" "$@" --generate $generate
@@ -35,5 +45,6 @@ for language in ${languages//,/ }; do
         --results-path "$folder.part" --path "$save_dir/checkpoint_best.pt" --task-files "$task_files" $generate
     mv "$folder.part" "$folder"
 done
+[ "$sides" != src ] || { echo "not scored (no targets): $save_dir/outputs"; exit; }
 python -m fairseq_xl score generation "$save_dir/outputs" --langs "$languages" --references "$task_files" \
     --output "$save_dir/scores.json"

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -144,6 +145,24 @@ def test_repeated_run_generates_only_what_is_missing(nano, pivot):
     told = "then --generate --beam 1, now --generate nothing): remove it or choose another folder\n"
     assert done.returncode == 1 and told in done.stderr
     assert f"error: {folder} was made with other settings or weights" in done.stderr
+
+
+def test_a_test_set_without_targets_is_generated_and_not_scored(nano, pivot):
+    """The outputs are the same as with them; fairseq-validate has nothing to score."""
+    command, _ = pivot
+    files = shutil.copytree(nano / "files", nano / "unlabeled")
+    for code in ("en", "de", "fr"):
+        (files / f"test.{code}.tgt").unlink()
+    save_dir = shutil.copytree(nano / "pivot", nano / "without", ignore=shutil.ignore_patterns("outputs", "s*.json"))
+    command = [{nano / "files": files, nano / "pivot": save_dir}.get(word, word) for word in command]
+    assert succeed(*command, *WRITING).stdout.endswith(f"\nnot scored (no targets): {save_dir}/outputs\n")
+    assert not (save_dir / "scores.json").exists()
+    for code in ("en", "de", "fr"):
+        hypotheses, targets = read_generated(save_dir / f"outputs/{code}/generate-test.txt")
+        assert not targets and hypotheses == read_generated(nano / f"pivot/outputs/{code}/generate-test.txt")[0]
+    (files / "test.en.tgt").write_text("a\n")  # of one language only
+    done = run(*map(str, command))
+    assert done.returncode == 2 and done.stderr == f"generation.sh: {files}/test.de.tgt: no such file\n"
 
 
 @pytest.mark.slow

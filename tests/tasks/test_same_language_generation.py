@@ -119,6 +119,13 @@ def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned,
         assert result["languages"][code]["bleu"]["score"] == scores.bleu(texts, expected)["score"]
 
 
+def test_text_without_targets_has_no_loss(data_bin, task_files, learned, tmp_path):
+    shutil.copy(task_files / "test.de.src", tmp_path)
+    line = evaluated(data_bin, "generation", learned[0] / "checkpoint_best.pt", valid_subset="test", batch_size=5)
+    with pytest.raises(UserError, match="text without targets has no loss: fairseq-generate writes outputs of it"):
+        run_validate([*line, *cli(task_files=tmp_path, eval_langs="de")])
+
+
 @pytest.mark.parametrize("arch", [[], FNP])
 def test_validation_bleu_is_that_of_greedy_generation(data_bin, tmp_path, arch):
     """Lower-cased, of each language; the best mean is kept. Targets are long enough for four-grams."""

@@ -83,12 +83,14 @@ def test_a_test_set_keeps_every_line(source, tmp_path):
     assert [found[f"valid.de.{side}"] for side in SIDES] == ["a\n", "A\n"]
 
 
-def test_a_test_set_without_targets_is_not_written(source, tmp_path, caplog):
+def test_of_a_test_set_without_targets_the_sources_are_written(source, tmp_path, caplog):
     """The release as it was before they were published."""
     (source / "NTG/xglue.ntg.de.tgt.test").unlink()
     assert read(source, tmp_path / "out") == 0
-    assert written(tmp_path / "out") == {name: text for name, text in EXPECTED.items() if "test.de" not in name}
-    assert "xglue.ntg.de.tgt.test: there is no such file, and test.de is not written" in caplog.text
+    assert written(tmp_path / "out") == {name: text for name, text in EXPECTED.items() if name != "test.de.tgt"}
+    assert "no targets of test.de, which can be generated, but not scored" in caplog.text
+    (source / "NTG/xglue.ntg.de.src.test").write_text("\n")
+    assert read(source, tmp_path / "out") == 1
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,6 @@ def write_manifest(
     `written` are the fingerprints of the files beside it; None for the parent of shards, whose manifest has the hashes
     of their manifests. `encodings` are the results of `encode` by encoded name.
     """
-    versions = {
-        "python": platform.python_version(),
-        "fairseq": fairseq_version(),
-        **splitter_version(run.subwords.kind),
-        **tokenizers.versions(run.config.tokenizers),
-    }
     datasets = _datasets(run, encodings, [shard] if shard else run.shards)
     manifest = {
         "format": FORMATS["data folder"],
@@ -58,7 +52,7 @@ def write_manifest(
         "dictionary": dictionary_entry,
         "datasets": datasets,
         "files": list(_shard_parts(run, encodings, shard) if shard else _files(run, encodings)),
-        "versions": versions,
+        "versions": _versions(run),
     }
     if written is not None:
         files = (run.dictionary, *run.subwords.files)
@@ -73,6 +67,25 @@ def write_manifest(
         write_json(path, manifest)
         tokens = sum(counts["tokens"] for counts in datasets.values())
         logger.info("%s: %d symbols, %d tokens", name, dictionary_entry["symbols"], tokens)
+
+
+def write_encoding(run: Run) -> None:
+    """Writes the manifest of a folder of sub-words for fairseq-preprocess, which says how the text was encoded."""
+    content = {"format": FORMATS["data folder"], "config": run.config.as_dict()}
+    content |= {**run.subwords.manifest_entry(), "versions": _versions(run)}
+    path = run.data_bin / "manifest.json"
+    if read_json(path) != content:
+        write_json(path, content)
+
+
+def _versions(run: Run) -> dict[str, str | None]:
+    """The versions of what made a data folder."""
+    return {
+        "python": platform.python_version(),
+        "fairseq": fairseq_version(),
+        **splitter_version(run.subwords.kind),
+        **tokenizers.versions(run.config.tokenizers),
+    }
 
 
 def _datasets(run: Run, encodings: dict, shards: list[str]) -> dict[str, dict]:

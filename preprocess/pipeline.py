@@ -46,8 +46,7 @@ def prepare(
     config_path: File,
     data_bin: File | None,
     jobs: int = 1,
-    spm_model: File | None = None,
-    dictionary: File | None = None,
+    vocabulary_from: File | None = None,
     check_only: bool = False,
     encode_only: bool = False,
     part: tuple[int, int] | None = None,
@@ -58,7 +57,7 @@ def prepare(
         config_path: the YAML description.
         data_bin: folder to write; with `check_only`, None writes nothing.
         jobs: number of parallel processes.
-        spm_model, dictionary: files of an existing vocabulary; both or neither.
+        vocabulary_from: a data folder, or a model's, whose sub-words, dictionary and tokenizers are reused.
         check_only: check the input and write no data.
         encode_only: write the sub-words of the text and dict.txt, for fairseq-preprocess.
         part: (i, n), i from 1 to n: of every n shards only the i-th. Parts may run at the same time, also on several
@@ -66,11 +65,12 @@ def prepare(
 
     Raises UserError for errors that the user can correct.
     """
-    if (spm_model is None) != (dictionary is None):
-        raise UserError("--spm-model and --dict belong together: give both to reuse a vocabulary, or none")
     config, problems = read_config(config_path)
     stages = Stages(Path(data_bin)) if data_bin is not None else None
-    problems += _vocabulary_problems(config, spm_model, dictionary, check_only)
+    dictionary = None
+    if vocabulary_from is not None:
+        config, dictionary = vocabulary.reused(config, problems, Path(vocabulary_from))
+    problems += _vocabulary_problems(config, check_only)
     if part and part[1] > (config.shards or 0):
         count = f"`shards: {config.shards}`" if config.shards else "no `shards`"
         problems.append(f"--part {part[0]}/{part[1]}: a part makes one or more shards, and there is {count}")
@@ -92,7 +92,7 @@ def prepare(
                 config, reports, cleaned = clean.clean(config, reports, stages, jobs)
                 shards.raise_problems(config, reports)
             preparation = _Preparation(config, reports, stages, jobs, cleaned)
-            preparation.begin(spm_model, dictionary)
+            preparation.begin(dictionary)
             if not part:
                 preparation.finish(encode_only)
                 return
@@ -115,26 +115,19 @@ def _part_locked(stages: Stages, part: tuple[int, int] | None) -> Iterator[None]
         yield
 
 
-def _vocabulary_problems(
-    config: Config, spm_model: File | None, dictionary: File | None, check_only: bool
-) -> list[str]:
+def _vocabulary_problems(config: Config, check_only: bool) -> list[str]:
     """Describes each reason why the vocabulary cannot be made."""
     existing = config.vocabulary.existing
     if existing:
-        if spm_model is not None:
-            kind = "model" if existing == "sentencepiece" else "vocabulary"
-            return [f"vocabulary: {existing} names a {kind} already; leave out --spm-model and --dict"]
         try:
             source = config.vocabulary.source(config.root)
             vocabulary.load_model(*source.files) if existing == "sentencepiece" else source.open()
         except UserError as error:
             return [f"vocabulary: {existing}: {error}"]
-    elif spm_model is not None and dictionary is not None:
-        vocabulary.check_pair(Path(spm_model), Path(dictionary), config.languages)
     elif not check_only and not any(split.name == "train" for _, split, _ in config.sides()):
         return [
             "there is no training text to learn a vocabulary from; vocabulary: {sentencepiece: FILE}, or "
-            "--spm-model and --dict, reuse one"
+            "--vocabulary-from, reuse one"
         ]
     elif not check_only:
         return vocabulary.version_problems(config.vocabulary)
@@ -149,11 +142,11 @@ class _Preparation(Run):
     all_symbols: list[str]  # of dict.txt
     digest: str  # of them
 
-    def begin(self, spm_model: File | None, dictionary: File | None) -> None:
-        """Makes the vocabulary and divides the text."""
+    def begin(self, dictionary: Path | None) -> None:
+        """Makes the vocabulary, with the symbols of an existing `dictionary`, and divides the text."""
         self.refuse_another_folder()
         self.warn_of_overlap()
-        existing = [Path(spm_model)] if spm_model else []
+        existing: list[Path] = []
         if self.config.vocabulary.existing:
             existing = list(self.config.vocabulary.source(self.config.root).files)
         self.remove_another_vocabulary()
@@ -205,6 +198,8 @@ class _Preparation(Run):
         entry = self.write_dictionary(self.all_symbols, encodings)
         if encode_only:
             self.link_encoded_texts()
+            if not self.config.shards:
+                manifests.write_encoding(self)
             return
         for shard, written in self.binarize_all(encodings, self.shards):
             for folder in self.config.folders:
@@ -252,7 +247,7 @@ class _Preparation(Run):
             inputs |= {"coverage": options.coverage, "normalization": options.normalization}
             inputs["sentencepiece"] = sentencepiece.__version__
             learn = functools.partial(vocabulary.train_model, sample, options, *files)
-            instruction = f"with --spm-model {files[0]} --dict {self.dictionary}"
+            instruction = f"with --vocabulary-from {self.dictionary.parent}"
         if files[0].exists() and self.dictionary.exists() and not self.stages.is_current("vocabulary", inputs, files):
             logger.warning(
                 "%s: text or options of the vocabulary have changed since it was learned: another one is learned now, "
@@ -287,10 +282,10 @@ class _Preparation(Run):
             if self.data_bin / name not in self.subwords.files:
                 (self.data_bin / name).unlink(missing_ok=True)
 
-    def symbols(self, dictionary: File | None) -> list[str]:
+    def symbols(self, dictionary: Path | None) -> list[str]:
         """Returns the symbols of dict.txt in order."""
         if dictionary:
-            return vocabulary.reused_symbols(Path(dictionary), self.config.languages)
+            return vocabulary.reused_symbols(dictionary, self.config.languages)
         return vocabulary.new_symbols(self.subwords.open(), self.config.languages)
 
     def encode_all(self, shards_of_text: list[str] | None = None) -> dict[str, dict]:
@@ -392,7 +387,7 @@ class _Preparation(Run):
         if before != symbols:
             logger.warning(
                 "%s: the symbols change: checkpoints trained on this data folder no longer fit it. The earlier text "
-                "makes the earlier symbols again; then --spm-model and --dict with files of this folder keep them",
+                "makes the earlier symbols again; then --vocabulary-from this folder keeps them",
                 self.dictionary,
             )
 

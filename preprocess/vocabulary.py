@@ -3,23 +3,37 @@
 import io
 import logging
 import math
+import os
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 
 from fairseq_xl.checkpoints.sentencepiece_surgery import with_rounded_scores
 from fairseq_xl.data.corpora.sampling import smoothed_shares
+from fairseq_xl.data.store.manifest import first_folder, manifest_tokenizers, read_manifest
+from fairseq_xl.data.store.plain_folder import dictionary_file
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, PADDING, SPECIAL, language_symbols
-from fairseq_xl.data.vocabulary.subwords import OTHER_SYMBOLS, Source, Subwords, other_symbols
+from fairseq_xl.data.vocabulary.subwords import (
+    OPTIONS,
+    OTHER_SYMBOLS,
+    Source,
+    Subwords,
+    in_folder,
+    open_subwords,
+    other_symbols,
+    vocabulary_kind,
+)
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import read_whole, replacing
 from fairseq_xl.io.fingerprints import symbols_digest
 from fairseq_xl.io.versions import version
 from preprocess import fastbpe
-from preprocess.config import Config, Vocabulary
+from preprocess.config import XLM, Config, Vocabulary, WordPiece
 from preprocess.files import texts_in
 
 SEED = 1  # of the sample of sentences
@@ -236,15 +250,51 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
     return symbols + missing
 
 
-def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
-    """Raises UserError unless the files can be read, and the dictionary is that of the model."""
-    pieces, symbols = set(load_model(model).symbols), set(reused_symbols(dictionary, languages))
+def reused(config: Config, problems: list[str], folder: Path) -> tuple[Config, Path | None]:
+    """The description with the sub-words and tokenizers of a data folder, or of a model's, and its dict.txt.
+
+    A language that the folder's manifest does not name keeps its tokenizer. Adds to `problems` what contradicts the
+    folder. Raises UserError for a folder without sub-words, or whose dict.txt is not theirs.
+    """
+    if config.vocabulary.existing:
+        problems.append(f"vocabulary: {config.vocabulary.existing} is one already; leave out --vocabulary-from")
+        return config, None
+    folder = first_folder(folder)
+    manifest = read_manifest(folder)
+    if languages := manifest.get("disjoint"):
+        raise UserError(
+            f"--vocabulary-from {folder}: each language has its own: name {folder / languages[0]} or another"
+        )
+    symbols, kind = set(open_subwords(folder).symbols), vocabulary_kind(folder)
+    options = {name: manifest["vocabulary"][name] for name in OPTIONS[kind]}
+    source = in_folder(folder, kind, options)
+    dictionary = dictionary_file(folder / "dict.txt")
+    _check_dictionary(dictionary, symbols, source.files[-1], config.languages)
+    names = [os.path.relpath(path, config.root) for path in source.files]
+    classes: dict[str, Any] = {"sentencepiece": str, "xlm": XLM, "wordpiece": WordPiece}
+    named_languages, before = manifest.get("config", {}).get("languages", []), manifest_tokenizers(manifest)
+    default = tokenizers.XLM if kind == "xlm" else None
+    by_language = {}
+    for language in config.languages:
+        named, expected = config.tokenizers.get(language), before.get(language, default)
+        if language not in named_languages and named is not None:
+            expected = named
+        if named not in (None, expected):
+            problems.append(f"tokenizer {language}: {named}, but the text of {folder} has {expected or 'none'}")
+        if expected:
+            by_language[language] = expected
+    settings = Vocabulary(**{kind: classes[kind](*names, *options.values())})
+    return replace(config, vocabulary=settings, tokenizers=by_language), dictionary
+
+
+def _check_dictionary(path: Path, pieces: set[str], listed: Path, languages: Iterable[str]) -> None:
+    """Raises UserError unless a dictionary can be read and is that of the pieces, which the file `listed` has."""
+    symbols = {symbol for symbol in reused_symbols(path, languages) if not symbol.startswith(PADDING)}
     symbols = {symbol for symbol in symbols if symbol != MASK and not LANGUAGE_SYMBOL.fullmatch(symbol)}
-    symbols = {symbol for symbol in symbols if not symbol.startswith(PADDING)}
     if 2 * len(pieces & symbols) < len(pieces) or len(other_symbols(symbols, pieces)) > OTHER_SYMBOLS * len(symbols):
         raise UserError(
-            f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "
-            f"{len(pieces & symbols)} of its {len(pieces)} pieces, and {len(symbols - pieces)} others"
+            f"{path} is not the dictionary of {listed}: it has {len(pieces & symbols)} of its {len(pieces)} pieces, "
+            f"and {len(symbols - pieces)} others"
         )
 
 

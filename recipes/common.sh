@@ -102,8 +102,15 @@ from_text() {
         printed fairseq-preprocess --source-lang "$language" --srcdict "$pieces/dict.txt" "${options[@]}" \
             --destdir "$data" --workers 2 >>"$save_dir/preprocess.log"
     done
-    for text in "$pieces"/{sentencepiece.model,xlm.codes,xlm.vocab,wordpiece.vocab,dict.txt}; do
-        [ ! -f "$text" ] || cp "$text" "$data"
+    copy_vocabulary "$pieces" "$data"
+}
+
+# copy_vocabulary PIECES DATA: copies what `fairseq-xl data encode` wrote beside the text to the binarized text, which
+# tasks need for raw text, and to undo the tokenizer; dict.txt last.
+copy_vocabulary() {
+    local name
+    for name in sentencepiece.model xlm.codes xlm.vocab wordpiece.vocab manifest.json dict.txt; do
+        [ ! -f "$1/$name" ] || [ -f "$2/$name" ] || cp "$1/$name" "$2"
     done
 }
 

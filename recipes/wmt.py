@@ -10,7 +10,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
 from fairseq_xl.io.files import replacing
 from recipes.commands import Commands
-from recipes.wmt_arguments import ROOT, Arguments, check, corpus_content, pair_of, parse
+from recipes.wmt_arguments import ROOT, Arguments, check, corpus_content, pair_of, parse, vocabulary_files
 
 
 def complete_corpora(arguments: Arguments, commands: Commands) -> None:
@@ -51,7 +51,7 @@ def record(arguments: Arguments, commands: Commands) -> None:
     """Records the settings of OUTPUT_DIR; fails if it has others."""
     recipes, data = f"{ROOT}/recipes", arguments.data
     made_with = [arguments.system, ",".join(arguments.directions), arguments.checkpoint]
-    made_with += [f"{data}/dict.txt", f"{data}/sentencepiece.model"]
+    made_with += [f"{data}/{name}" for name in vocabulary_files(data)]
     made_with += dict.fromkeys(f"{arguments.folder(pair)}/manifest.json" for pair in arguments.pairs)
     made_with += [f"{recipes}/{arguments.system}/config/translate.yaml", f"{recipes}/xlm/config/generate.yaml"]
     if arguments.clean:
@@ -67,8 +67,7 @@ def encode(arguments: Arguments, commands: Commands) -> None:
     config, data = f"{arguments.output}/corpus.yaml", f"{arguments.output}/data-bin"
     with replacing(config) as file:
         file.write(yaml.safe_dump(description(arguments), allow_unicode=True, sort_keys=False).encode())
-    vocabulary = ["--spm-model", f"{arguments.data}/sentencepiece.model", "--dict", f"{arguments.data}/dict.txt"]
-    commands.python("fairseq_xl", "data", "prepare", config, data, *vocabulary)
+    commands.python("fairseq_xl", "data", "prepare", config, data, "--vocabulary-from", arguments.data)
     for direction in arguments.directions if arguments.back else []:
         (source, target), (model, *flags) = direction.split("-"), arguments.back
         commands.python("fairseq_xl", "back-translate", model, data, "-s", source, "-t", target, *flags)

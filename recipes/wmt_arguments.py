@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairseq_xl.data.vocabulary.subwords import FILES, vocabulary_kind
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import check_format, read_json
@@ -101,7 +102,7 @@ def parse(words: list[str]) -> Arguments:
 def check(arguments: Arguments) -> None:
     """Raises `UserError` for missing inputs. Sets `diacritics` to those of a complete --corpus."""
     data, checkpoint, corpus = arguments.data, arguments.checkpoint, arguments.corpus
-    for name in ("dict.txt", "sentencepiece.model"):
+    for name in vocabulary_files(data):
         if not Path(data, name).is_file():
             raise UserError(f"DATA {data}: it has no {name}")
     symbols = Path(data, "dict.txt").read_text(encoding="utf-8")
@@ -124,6 +125,11 @@ def check(arguments: Arguments) -> None:
         for text in arguments.monolingual.values():
             if not stored(text).is_file():
                 raise UserError(f"--back-translate needs monolingual text: there is no {text}")
+
+
+def vocabulary_files(data: str) -> list[str]:
+    """Names of the dictionary and the sub-words of a data folder."""
+    return ["dict.txt", *FILES[vocabulary_kind(data)]]
 
 
 def corpus_content(folder: str) -> tuple[list[str], str]:

@@ -135,8 +135,8 @@ def check_vocabulary(
         raise UserError(
             f"{origin} was trained with another dictionary ({folder}languages {', '.join(identity['languages'])}) than "
             f"{dictionary_file} ({len(dictionary)} symbols, languages {', '.join(dictionary.languages)}); "
-            "`fairseq-xl data prepare … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for "
-            "it, and `fairseq-xl model extend-vocabulary` makes a checkpoint for another dictionary"
+            "`fairseq-xl data prepare … --vocabulary-from FOLDER`, its own data folder, encodes text for it, and "
+            "`fairseq-xl model extend-vocabulary` makes a checkpoint for another dictionary"
         )
     check_encoding(identity["encoding"], origin, Path(dictionary_file).parent)
 
@@ -240,7 +240,8 @@ def write_plain_manifest(folder: Path) -> None:
         fingerprints = {name: {"bytes": path.stat().st_size, **counts, "sampled": sampled(path)}} | fingerprints
     try:
         with locked(folder / ".manifest.lock", None):
-            write_json(folder / "manifest.json", {"format": FORMATS["data folder"], "fingerprints": fingerprints})
+            entries = {"format": FORMATS["data folder"], **manifest, "fingerprints": fingerprints}
+            write_json(folder / "manifest.json", entries)
     except (OSError, UserError) as error:
         logger.info("%s is read without a manifest, changes of its files are not noticed: %s", folder, error)
 

@@ -6,7 +6,7 @@
 OUT gets checkpoint.pt, dict.txt and the sub-words. Either the dictionary is that of another data folder (--new-data),
 or languages (--langs) and pieces learned from text (--text, --pieces) are added to that of DATA. Then
 `fairseq-xl data prepare` makes the same dictionary with `vocabulary: {sentencepiece: OUT/sentencepiece.model}` and the
-languages in the order of OUT/dict.txt; with --spm-model and --dict it needs no text of old languages. New pieces begin
+languages in the order of OUT/dict.txt; with --vocabulary-from OUT it needs no text of old languages. New pieces begin
 as the mean of the old pieces of their text, and at random if no character is known; new languages begin as the mean of
 the old languages, or as --like. Training goes on with --restore-file, or begins with --init-from.
 """

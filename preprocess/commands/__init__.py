@@ -32,8 +32,11 @@ def parser_of(module: str) -> argparse.ArgumentParser:
     )
     jobs = in_range(int, "1 or more", bounds.MOST_PROCESSES)
     parser.add_argument("--jobs", action=jobs, default=1, metavar="N", help="number of parallel processes (default: 1)")
-    parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")
-    parser.add_argument("--dict", metavar="FILE", help="reuse this dict.txt, together with --spm-model")
+    parser.add_argument(
+        "--vocabulary-from",
+        metavar="FOLDER",
+        help="reuse the sub-words, dictionary and tokenizers of a data folder",
+    )
     return parser
 
 

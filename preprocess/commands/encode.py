@@ -6,7 +6,8 @@
         --destdir data-bin/my
 
 The folder gets SPLIT.XX of monolingual text and SPLIT.XX-YY.XX of bitext, sub-words separated by spaces, dict.txt and
-the files of the sub-words. An interrupted run is resumed. --spm-model and --dict reuse a vocabulary.
+the files of the sub-words. An interrupted run is resumed. --vocabulary-from DATA reuses a vocabulary,
+with its tokenizers; manifest.json names both.
 """
 
 from preprocess.commands import parser_of, run
@@ -18,5 +19,5 @@ def main(words: list[str] | None = None) -> int:
     parser = parser_of(__name__)
     parser.add_argument("output", metavar="PIECES", help="folder to write; an interrupted run is resumed")
     options = parser.parse_args(words)
-    arguments = options.config, options.output, options.jobs, options.spm_model, options.dict
+    arguments = options.config, options.output, options.jobs, options.vocabulary_from
     return run(lambda: prepare(*arguments, encode_only=True), options.output)

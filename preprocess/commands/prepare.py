@@ -21,7 +21,7 @@ def main(words: list[str] | None = None) -> int:
     options = parser.parse_args(words)
     if options.data_bin is None and not options.check_only:
         parser.error("DATA is missing")
-    arguments = options.config, options.data_bin, options.jobs, options.spm_model, options.dict, options.check_only
+    arguments = options.config, options.data_bin, options.jobs, options.vocabulary_from, options.check_only
     return run(lambda: prepare(*arguments, part=options.part), options.data_bin)
 
 

@@ -16,13 +16,13 @@ case $direction in
 esac
 source=${direction%-*} target=${direction#*-} corpus=corpora/wmt-$pair pieces=$save_dir/pieces
 [ -f "$corpus/manifest.json" ] || python -m fairseq_xl data read wmt "$corpus" --pairs "$pair"
-python -m fairseq_xl data encode "$corpus/corpus.yaml" "$pieces" \
-    --spm-model "$data/sentencepiece.model" --dict "$data/dict.txt"
+python -m fairseq_xl data encode "$corpus/corpus.yaml" "$pieces" --vocabulary-from "$data"
 check_older "$pieces" "$save_dir/data-bin/test.$direction.$target.idx"
 [ -f "$save_dir/data-bin/test.$direction.$target.idx" ] || printed fairseq-preprocess \
-    --source-lang "$source" --target-lang "$target" --srcdict "$data/dict.txt" --tgtdict "$data/dict.txt" \
+    --source-lang "$source" --target-lang "$target" --srcdict "$pieces/dict.txt" --tgtdict "$pieces/dict.txt" \
     --trainpref "$pieces/train.$pair" --validpref "$pieces/valid.$pair" --testpref "$pieces/test.$pair" \
     --destdir "$save_dir/data-bin" --workers 2
+copy_vocabulary "$pieces" "$save_dir/data-bin"
 [ "$init" = random ] || set -- "$@" --init-from "$init"
 fairseq-train "$save_dir/data-bin" --user-dir "$package" --config "$recipes/xlm/config/translate.yaml" \
     --source-lang "$source" --target-lang "$target" "$@" --save-dir "$save_dir" --log-file "$save_dir/train.log"

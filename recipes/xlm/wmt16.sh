@@ -15,13 +15,13 @@ shift 4
 source=${direction%-*} target=${direction#*-} corpus=corpora/wmt-en-ro pieces=$save_dir/pieces
 grep -qs '"remove diacritics": true' "$corpus/manifest.json" ||
     python -m fairseq_xl data read wmt "$corpus" --pairs en-ro --remove-diacritics
-python -m fairseq_xl data encode "$corpus/corpus.yaml" "$pieces" \
-    --spm-model "$data/sentencepiece.model" --dict "$data/dict.txt"
+python -m fairseq_xl data encode "$corpus/corpus.yaml" "$pieces" --vocabulary-from "$data"
 check_older "$pieces" "$save_dir/data-bin/test.$direction.$target.idx"
 [ -f "$save_dir/data-bin/test.$direction.$target.idx" ] || printed fairseq-preprocess \
-    --source-lang "$source" --target-lang "$target" --srcdict "$data/dict.txt" --tgtdict "$data/dict.txt" \
+    --source-lang "$source" --target-lang "$target" --srcdict "$pieces/dict.txt" --tgtdict "$pieces/dict.txt" \
     --trainpref "$pieces/train.en-ro" --validpref "$pieces/valid.en-ro" --testpref "$pieces/test.en-ro" \
     --destdir "$save_dir/data-bin" --workers 2
+copy_vocabulary "$pieces" "$save_dir/data-bin"
 [ "$init" = random ] || set -- "$@" --init-from "$init"
 fairseq-train "$save_dir/data-bin" --user-dir "$package" --config "$recipes/xlm/config/translate.yaml" \
     --source-lang "$source" --target-lang "$target" "$@" --save-dir "$save_dir" --log-file "$save_dir/train.log"

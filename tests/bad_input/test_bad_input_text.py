@@ -80,23 +80,23 @@ def test_description(tmp_path, mistake, check_only):
 
 
 VOCABULARY = {
-    "no such model": ("none.model", "dict.txt", "none.model is not a SentencePiece model: No such file"),
-    "no such dictionary": ("sentencepiece.model", "none.txt", "none.txt is not a dictionary: No such file"),
-    "exchanged": ("dict.txt", "sentencepiece.model", "dict.txt is not a SentencePiece model, or it is damaged"),
-    "of two corpora": ("sentencepiece.model", "other.txt", "it has 0 of its"),
+    "no such model": ({"sentencepiece.model": None}, "sentencepiece.model: no such SentencePiece model"),
+    "no such dictionary": ({"dict.txt": None}, "dict.txt is not a dictionary: No such file"),
+    "another file": ({"sentencepiece.model": b"no model"}, "is not a SentencePiece model, or it is damaged"),
+    "of two corpora": ({"dict.txt": b"".join(b"zz%d 1\n" % number for number in range(50))}, "it has 0 of its"),
 }
 
 
 @pytest.mark.parametrize("check_only", [True, False])
 @pytest.mark.parametrize("mistake", VOCABULARY)
 def test_reused_vocabulary(place, tmp_path, mistake, check_only):
-    model, dictionary, sentence = VOCABULARY[mistake]
-    for name in ("sentencepiece.model", "dict.txt"):
+    files, sentence = VOCABULARY[mistake]
+    for name in ("sentencepiece.model", "dict.txt", "manifest.json"):
         shutil.copy(place.data / name, tmp_path)
-    (tmp_path / "other.txt").write_text("".join(f"zz{number} 1\n" for number in range(50)))
-    corpus = write_corpus(tmp_path / "corpus")
-    paths = {"spm_model": tmp_path / model, "dictionary": tmp_path / dictionary}
-    fails(lambda: prepare(corpus, tmp_path / "data-bin", check_only=check_only, **paths), tmp_path, sentence)
+    for name, content in files.items():
+        (tmp_path / name).unlink() if content is None else (tmp_path / name).write_bytes(content)
+    corpus, output = write_corpus(tmp_path / "corpus"), tmp_path / "data-bin"
+    fails(lambda: prepare(corpus, output, check_only=check_only, vocabulary_from=tmp_path), tmp_path, sentence)
 
 
 # Scores

@@ -106,7 +106,7 @@ def test_lost_characters_are_named(lettered, tmp_path, monkeypatch, caplog):
     assert manifest(tmp_path / "data-bin")["config"]["vocabulary"]["coverage"] == 0.9995
     changed = f"{tmp_path / 'data-bin/dict.txt'}: the symbols change: checkpoints trained on this data folder no longer"
     change(lettered, vocabulary={"model": "unigram", "size": 60, "coverage": 0.998})
-    for *stage, warning in (vocabulary, "train_model", "--spm-model"), (_Preparation, "encode_all", changed):
+    for *stage, warning in (vocabulary, "train_model", "--vocabulary-from"), (_Preparation, "encode_all", changed):
         with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
             patch.setattr(*stage, lambda *_: 1 / 0)
             prepare(lettered, tmp_path / "data-bin")

@@ -186,13 +186,12 @@ def digest_of(data_bin):
 def test_back_translated_pairs_stay_with_the_dictionary(corpus, prepared, fairseq_in_process, caplog, described):
     """The bitext changes, or is no longer described; the vocabulary is the same."""
     before = back_translated(prepared, digest_of(prepared))
-    vocabulary = {"spm_model": prepared / "sentencepiece.model", "dictionary": prepared / "dict.txt"}
     if described:
         (corpus.parent / "valid.en-de.en").write_text("another sentence .\n", encoding="utf-8")
         (corpus.parent / "valid.en-de.de").write_text("ein Satz .\n", encoding="utf-8")
     else:
         change(corpus, bitext={}, monolingual={"en": {"train": "train.en"}, "de": {"train": "train.en-de.de"}})
-    prepare(corpus, prepared, **vocabulary)
+    prepare(corpus, prepared, vocabulary_from=prepared)
     assert pairs_of(prepared) == before and len(before) == 6 and "removed, since the dictionary" not in caplog.text
     others = {path.name for path in (prepared / "en-de").iterdir() if not path.name.startswith("back-")}
     assert ("train.en-de.en.bin" in others) if described else not others
@@ -321,7 +320,7 @@ def test_training_files_are_concatenated_with_a_boundary(corpus, tmp_path, fairs
 def test_vocabulary_is_reused(corpus, prepared, tmp_path, fairseq_in_process):
     other = write_corpus(tmp_path / "more" / "corpus")
     change(other, languages=["de", "en"], monolingual={})
-    prepare(other, tmp_path / "reusing", spm_model=prepared / "sentencepiece.model", dictionary=prepared / "dict.txt")
+    prepare(other, tmp_path / "reusing", vocabulary_from=prepared)
 
     def symbols(data_bin):
         return [line.split(" ")[0] for line in (data_bin / "dict.txt").read_text(encoding="utf-8").split("\n")]
@@ -334,8 +333,9 @@ def test_vocabulary_is_reused(corpus, prepared, tmp_path, fairseq_in_process):
     assert manifests[1]["sampling"] is None
     name = "en-de/train.en-de.de.bin"
     assert (tmp_path / "reusing" / name).read_bytes() == (prepared / name).read_bytes()
-    with pytest.raises(UserError, match="--spm-model and --dict belong together"):
-        prepare(other, tmp_path / "reusing", spm_model=prepared / "sentencepiece.model")
+    change(other, tokenizer={"en": "moses"})
+    with pytest.raises(UserError, match="tokenizer en: moses, but the text of .* has none"):
+        prepare(other, tmp_path / "reusing", vocabulary_from=prepared)
 
 
 def existing_model(folder, lines):
@@ -380,8 +380,8 @@ def test_an_existing_model_is_checked(corpus, tmp_path):
         prepare(corpus, tmp_path / "data-bin")
     model = existing_model(corpus.parent, (corpus.parent / "train.en").read_text(encoding="utf-8").split("\n"))
     change(corpus, vocabulary={"sentencepiece": str(model)})
-    with pytest.raises(UserError, match="names a model already; leave out --spm-model and --dict"):
-        prepare(corpus, tmp_path / "data-bin", spm_model=model, dictionary=tmp_path / "dict.txt")
+    with pytest.raises(UserError, match="vocabulary: sentencepiece is one already; leave out --vocabulary-from"):
+        prepare(corpus, tmp_path / "data-bin", vocabulary_from=tmp_path)
 
 
 def test_lost_lines_are_reported(corpus, tmp_path, fairseq_in_process, monkeypatch):

@@ -176,6 +176,6 @@ def test_problems_of_tokenizers(named, changes, message, capsys):
 
 
 def test_a_vocabulary_excludes_the_command_lines(named, tmp_path):
-    with pytest.raises(UserError, match="vocabulary: xlm names a vocabulary already; leave out --spm-model and --dict"):
-        prepare(change(named, vocabulary=XLM), tmp_path / "data", spm_model="m", dictionary="d")
+    with pytest.raises(UserError, match="vocabulary: xlm is one already; leave out --vocabulary-from"):
+        prepare(change(named, vocabulary=XLM), tmp_path / "data", vocabulary_from="m")
     assert read_config(named)[0].vocabulary.existing == "xlm"

@@ -310,8 +310,7 @@ def test_more_training_text_makes_new_shards(divided_corpus, tmp_path, fairseq_i
     prepare(divided_corpus, data_bin)
     before = content(data_bin)
     write(divided_corpus.parent / "more.en", documents("en", 40, random.Random(9)))
-    names = {"spm_model": data_bin / "0" / "sentencepiece.model", "dictionary": data_bin / "0" / "dict.txt"}
-    prepare(divided_corpus, data_bin, **names)
+    prepare(divided_corpus, data_bin, vocabulary_from=data_bin)
     changed = {name for name, text in content(data_bin).items() if text != before[name]}
     assert {f"{shard}/en/train.bin" for shard in range(3)} < changed
     assert not any("/fr/" in name and name.endswith("bin") for name in changed)

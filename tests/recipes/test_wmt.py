@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -394,21 +395,26 @@ def test_a_signal_reaches_the_command_and_nothing_is_left_running(number, data, 
 
 
 @pytest.mark.parametrize(
-    "system, direction",
+    "system, direction, vocabulary, tokenizer",
     [
-        ("xlm", "de-en"),
-        pytest.param("veco", "de-en", marks=pytest.mark.slow),
-        pytest.param("xlm", "en-ro", marks=pytest.mark.slow),
+        ("xlm", "de-en", {"model": "fastbpe", "codes": 60, "size": 90}, "xlm"),
+        pytest.param("veco", "de-en", {"size": 60}, None, marks=pytest.mark.slow),
+        pytest.param("xlm", "en-ro", {"size": 60}, "moses", marks=pytest.mark.slow),
     ],
 )
-def test_from_raw_text_to_bleu_through_fairseqs_commands(official, tmp_path, system, direction):
-    """`pretrain.sh` and `wmt14.sh` or `wmt16.sh` encode and binarize the text; repeated, they resume."""
+def test_from_raw_text_to_bleu_through_fairseqs_commands(official, tmp_path, system, direction, vocabulary, tokenizer):
+    """`pretrain.sh` and `wmt14.sh` or `wmt16.sh` encode and binarize the text; repeated, they resume.
+
+    The text of translation has the sub-words and the tokenizer of pre-training.
+    """
     other = direction.replace("en", "").strip("-")
     pair, without = f"en-{other}", ["--remove-diacritics"] if other == "ro" else []
     folder = tmp_path / f"corpora/wmt-{pair}"
     assert read_wmt([str(folder), "--pairs", pair, *without]) == 0
     (tmp_path / "nano.yaml").write_text(NANO)
-    pretraining = {"languages": ["en", other], "vocabulary": {"size": 60}}
+    pretraining = {"languages": ["en", other], "vocabulary": vocabulary}
+    if tokenizer == "moses":  # XLM's is the default of its kind of sub-words
+        pretraining["tokenizer"] = dict.fromkeys(pretraining["languages"], tokenizer)
     text = {code: f"{folder}/bitext/train.{pair}.{code}" for code in ("en", other)}
     pretraining["monolingual"] = {code: {"train": path, "valid": path} for code, path in text.items()}
     pretraining["bitext"] = {pair: dict.fromkeys(("train", "valid"), f"{folder}/bitext/train.{pair}")}
@@ -430,6 +436,12 @@ def test_from_raw_text_to_bleu_through_fairseqs_commands(official, tmp_path, sys
     assert commands == ["fairseq-preprocess", "fairseq-train", "fairseq-generate"]
     files = ["bleu.json", "bleu-with-diacritics.json"] if direction == "en-ro" else ["bleu.json"]
     scores = [json.loads((out / file).read_text()) for file in files]
+    manifests = [json.loads((place / "data-bin/manifest.json").read_text()) for place in (save, out)]
+    assert [manifest["config"].get("tokenizer") for manifest in manifests] == [
+        dict.fromkeys(pretraining["languages"], tokenizer) if tokenizer else None
+    ] * 2
+    assert manifests[0]["vocabulary"] == manifests[1]["vocabulary"]
+    assert not re.search(r"(?m)^[TD]-.*(@@|\u2581)", (out / "generate-test.txt").read_text())
     shown = [line.split()[1] for line in printed.splitlines() if line.startswith("sacrebleu ")]
     assert shown == [f"{score['sacrebleu']['score']:.6g}" for score in scores]
     assert "tok:13a" in scores[0]["sacrebleu"]["signature"]

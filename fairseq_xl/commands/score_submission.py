@@ -2,8 +2,9 @@
 
     fairseq-xl score submission xglue NER runs/my/ner/predictions submission --split valid
 
-PREDICTIONS is a folder that fairseq-validate wrote with --predictions-to. `fairseq-xl score BENCHMARK --predictions
-DEST` scores the result.
+PREDICTIONS is a folder that fairseq-validate wrote with --predictions-to, or of XGLUE's NTG and QG the folder of
+LANGUAGE/generate-SPLIT.txt, which fairseq-generate wrote with --results-path FOLDER/LANGUAGE. `fairseq-xl
+score BENCHMARK --predictions DEST` scores the result.
 """
 
 import logging
@@ -26,14 +27,13 @@ logger = logging.getLogger(__name__)
 )
 def main(options: Options) -> None:
     all_tasks = BENCHMARKS[options.benchmark].tasks
-    tasks = {name: task for name, task in all_tasks.items() if task.kinds}  # fairseq-validate predicts them
+    tasks = {name: task for name, task in all_tasks.items() if task.kinds}  # all but XTREME's retrieval
     if options.task not in all_tasks:
         raise UserError(f"{options.task} is not one of {options.benchmark}'s tasks {', '.join(all_tasks)}")
     if options.task not in tasks:
-        elsewhere = {"xglue": "fairseq-xl score bleu --save-hypotheses", "xtreme": "fairseq-xl search xtreme"}
         raise UserError(
-            f"{options.task}: submission converts predictions of fairseq-validate, for {', '.join(tasks)}; write it "
-            f"with `{elsewhere[options.benchmark]}`"
+            f"{options.task}: submission converts predictions of {', '.join(tasks)}; write it with `fairseq-xl search "
+            "xtreme`"
         )
     paths = write_submission(tasks[options.task], options.predictions, options.destination, options.split)
     logger.info("%s: %d languages, %s", options.task, len(paths), ", ".join(map(str, paths[:3])))

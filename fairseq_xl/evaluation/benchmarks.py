@@ -12,10 +12,10 @@ import numpy as np
 
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation import bootstrap, classification_scores, comparisons, question_answering_scores, spans
-from fairseq_xl.evaluation.bleu import fold_letters
+from fairseq_xl.evaluation.bleu import fold_letters, read_generated
 from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.paper_figures import Papers, selected
-from fairseq_xl.evaluation.prediction_folders import check_predictions, write_predictions
+from fairseq_xl.evaluation.prediction_folders import check_predictions, check_same_origin, write_predictions
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import FORMATS, parsed_json, replacing
 from fairseq_xl.io.lines import read_lines
@@ -81,13 +81,16 @@ class Benchmark:
 def write_submission(task: Task, predictions: Path, destination: Path, split: str) -> list[Path]:
     """Writes predictions ``SPLIT.LANGUAGE`` of a folder in the benchmark's submission format; returns the files.
 
-    Warns of missing languages. Raises `UserError` if there are none, for predictions of another task, and for files of
-    several models.
+    Those of fairseq-generate are ``LANGUAGE/generate-SPLIT.txt``. Warns of missing languages. Raises `UserError` if
+    there are none, for predictions of another task, and for files of several models.
     """
     languages = (*task.languages, *task.extra_languages)
-    files = {code: path for code in languages for path in sorted(predictions.glob(f"{split}.{code}.*"))}
+    patterns = {code: (f"{split}.{code}.*", f"{code}/generate-{split}.txt") for code in languages}
+    files = {code: path for code in languages for name in patterns[code] for path in sorted(predictions.glob(name))}
+    check_same_origin(files.values())
     if not files:
-        raise UserError(f"{predictions}: no file {split}.LANGUAGE of {', '.join(task.languages)}")
+        name = f"LANGUAGE/generate-{split}.txt" if "xl_generation" in task.kinds else f"{split}.LANGUAGE"
+        raise UserError(f"{predictions}: no file {name} of {', '.join(task.languages)}")
     folders: dict[Path, dict[str, str]] = {}  # folder -> name -> text
     for language, path in files.items():
         origin = check_predictions(path, task.kinds)
@@ -118,6 +121,7 @@ LABELS: Kinds = {"classification": lambda path: [row[2] for row in classificatio
 #: an empty line ends a sentence
 TAGS: Kinds = {"tagging": lambda path: [tag for rows in spans.read_rows(path) for *_, tag in (*rows, [""])]}
 ANSWERS: Kinds = {"question_answering": predicted_answers}
+GENERATED: Kinds = {"xl_generation": lambda path: read_generated(path)[0]}
 
 
 def score_task(task: Task, name: str, predictions: Path, references: Path, split: str) -> dict[str, Any]:

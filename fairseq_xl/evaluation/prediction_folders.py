@@ -112,10 +112,10 @@ def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str]
 
 def check_predictions(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
     """The origin of a prediction file, None without a note; `UserError` for another task than `tasks`, or SHA-256."""
-    note = read_note(path.parent)
-    if note is None:
+    note, output_note = read_note(path.parent), Path(f"{path}.json")
+    if note is None and not output_note.is_file():
         return None
-    origin, files = note
+    origin, files = note or (origin_in(output_note, json_object(output_note)), {path.name: sha256_of(path)})
     if tasks and origin.task not in tasks:
         raise UserError(f"{path}: expected predictions of {' or '.join(tasks)}, found those of {origin.task}")
     if path.name not in files:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import benchmarks, ranking_scores
-from fairseq_xl.evaluation.benchmarks import ANSWERS, LABELS, TAGS, Benchmark, Kinds, Scores, Task, Variant
+from fairseq_xl.evaluation.benchmarks import ANSWERS, GENERATED, LABELS, TAGS, Benchmark, Kinds, Scores, Task, Variant
 from fairseq_xl.evaluation.bleu import bleu
 from fairseq_xl.evaluation.classification_scores import parse_number
 from fairseq_xl.evaluation.paper_figures import published
@@ -102,7 +102,7 @@ def predicted_ratings(path: Path) -> list[str]:
 
 
 #: `Task.kinds` of tasks that are not classification. XGLUE trains WPR as 5 classes and submits the class, a rating
-KINDS: dict[str, Kinds] = {"NER": TAGS, "POS": TAGS, "MLQA": ANSWERS, "QG": {}, "NTG": {}}
+KINDS: dict[str, Kinds] = {"NER": TAGS, "POS": TAGS, "MLQA": ANSWERS, "QG": GENERATED, "NTG": GENERATED}
 KINDS["WPR"] = {"ranking": predicted_scores, "classification": predicted_ratings}
 
 

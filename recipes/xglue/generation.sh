@@ -6,9 +6,9 @@
 # --valid-langs, selects the checkpoint. TASK_FILES has SPLIT.LANGUAGE.src and .tgt, raw text line by line. INIT is a
 # checkpoint of xDAE or xFNP, an encoder's, or "random". The model has the size and settings of the paper's xDAE;
 # --config recipes/xglue/config/generation-xfnp.yaml has xFNP's, generation-toy.yaml those of a small model. --generate
-# "--lenpen 0.8 --beam 10" has flags of fairseq-generate for the test sets. If no language has targets of the test set,
-# the outputs are not scored. A repeated run resumes: it generates only languages without outputs. A SAVE_DIR that was
-# made with other weights or settings is refused.
+# "--lenpen 0.8 --beam 10" has flags of fairseq-generate; --gen-subset valid among them generates the validation set. If
+# no language has targets of the test set, the outputs are not scored. A repeated run resumes: it generates only
+# languages without outputs. A SAVE_DIR that was made with other weights or settings is refused.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments mode data save_dir task_files languages init -- "$@"
@@ -17,7 +17,8 @@ take generate -- "$@"
 set -- ${words[@]+"${words[@]}"}
 [[ ,pivot,multi-language,$languages, = *",$mode,"* ]] ||
     refuse "MODE $mode: one of pivot, multi-language${languages:+, ${languages//,/, }}"
-configs=$recipes/xglue/config trained=$mode
+configs=$recipes/xglue/config trained=$mode split=test
+[[ ! " $generate " =~ \ --gen-subset[\ =]([^ ]+) ]] || split=${BASH_REMATCH[1]}
 [ "$mode" != pivot ] || trained=${languages%%,*}
 [ "$mode" != multi-language ] || trained=$languages
 for language in ${trained//,/ }; do
@@ -25,11 +26,11 @@ for language in ${trained//,/ }; do
 done
 sides=src
 for language in ${languages//,/ }; do
-    ! text_file "$task_files/test.$language.tgt" || sides="src tgt"
+    ! text_file "$task_files/$split.$language.tgt" || sides="src tgt"
 done
 for language in ${languages//,/ }; do
     for side in $sides; do
-        text_file "$task_files/test.$language.$side" || refuse "$task_files/test.$language.$side: no such file"
+        text_file "$task_files/$split.$language.$side" || refuse "$task_files/$split.$language.$side: no such file"
     done
 done
 [ "$init" = random ] || set -- "$@" --init-from "$init"
@@ -39,7 +40,7 @@ fairseq-train "$data" --user-dir "$package" --config "$configs/generation.yaml" 
     --train-langs "$trained" --eval-langs "$languages" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 for language in ${languages//,/ }; do
     folder=$save_dir/outputs/$language
-    [ ! -f "$folder/generate-test.txt" ] || continue
+    [ ! -f "$folder/generate-$split.txt" ] || continue
     rm -rf "$folder" "$folder.part"
     fairseq-generate "$data" --user-dir "$package" --config "$configs/generate.yaml" --eval-langs "$language" \
         --results-path "$folder.part" --path "$save_dir/checkpoint_best.pt" --task-files "$task_files" $generate
@@ -47,4 +48,4 @@ for language in ${languages//,/ }; do
 done
 [ "$sides" != src ] || { echo "not scored (no targets): $save_dir/outputs"; exit; }
 python -m fairseq_xl score generation "$save_dir/outputs" --langs "$languages" --references "$task_files" \
-    --output "$save_dir/scores.json"
+    --split "$split" --output "$save_dir/scores.json"

@@ -340,6 +340,26 @@ def test_a_submission_is_of_one_model(tmp_path, capsys):
         score_submission.main(["xglue", "NC", *line])
 
 
+def test_generated_text_is_a_submission_of_one_model(tmp_path, capsys):
+    """All lines in order; the scores are those of XGLUE's program, lower-cased and 13a."""
+    for code, texts in {"de": ["Ein Haus mit rotem Dach .", ""], "en": ["a house with a red roof", "rain"]}.items():
+        lines = [f"S-{number}\tx\nD-{number}\t-1\t{text}\n" for number, text in enumerate(texts)]
+        write(tmp_path / f"in/{code}/generate-test.txt", "".join(reversed(lines)))
+        prediction_folders.write_origin(tmp_path / f"in/{code}/generate-test.txt", Origin("a", "1", "xl_generation"))
+        write(tmp_path / f"right/NTG/xglue.ntg.{code}.tgt.test", "".join(f"{text.upper()}\n" for text in texts))
+    command = ["xglue", "NTG", str(tmp_path / "in"), str(tmp_path / "out")]
+    score_submission.main(command)
+    assert (tmp_path / "out/NTG/de.prediction").read_text() == "Ein Haus mit rotem Dach .\n\n"
+    assert json.loads((tmp_path / "out/NTG/predictions.json").read_text())["model"] == "a"
+    capsys.readouterr()
+    score_xglue.main(["--predictions", command[3], "--references", str(tmp_path / "right"), "--tasks", "NTG"])
+    scores = json.loads(capsys.readouterr().out)["tasks"]["NTG"]
+    assert scores["partial"] == {"bleu": 100, "average": 100, "languages": ["de", "en"]}
+    prediction_folders.write_origin(tmp_path / "in/de/generate-test.txt", Origin("b", "2", "xl_generation"))
+    with pytest.raises(UserError, match="en/generate-test.txt is of a .*, but .*de/generate-test.txt of b"):
+        score_submission.main(command)
+
+
 def test_a_submission_names_the_languages_that_it_lacks(tmp_path, caplog):
     """WPR's Spanish, which is not averaged, is one of them."""
     for language in ("de", "en", "fr", "zh"):
@@ -354,9 +374,9 @@ def test_a_submission_names_the_languages_that_it_lacks(tmp_path, caplog):
 
 
 def test_submissions_that_cannot_be_written(tmp_path):
-    with pytest.raises(
-        UserError, match="NTG: submission converts .*, QAM; write it with .fairseq-xl score bleu --save."
-    ):
+    with pytest.raises(UserError, match="bucc2018: submission converts .*, tydiqa; write it with .fairseq-xl search "):
+        score_submission.main(["xtreme", "bucc2018", str(tmp_path), str(tmp_path)])
+    with pytest.raises(UserError, match="no file LANGUAGE/generate-test.txt of de, en, es, fr, ru"):
         score_submission.main(["xglue", "NTG", str(tmp_path), str(tmp_path)])
     with pytest.raises(UserError, match="NERD is not one of xglue's tasks NER, POS"):
         score_submission.main(["xglue", "NERD", str(tmp_path), str(tmp_path)])

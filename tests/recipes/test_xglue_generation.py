@@ -1,13 +1,15 @@
 """Fine-tuning for generation and denoising through XGLUE's scripts: their values, and at nano size everything."""
 
+import itertools
 import json
 import re
 import shutil
 
 import pytest
+import sacrebleu
 
 from fairseq_xl.checkpoints.stacks import copy_stack
-from fairseq_xl.evaluation import generation_scores as scores
+from fairseq_xl.evaluation import generation_scores as scores, xglue
 from fairseq_xl.evaluation.bleu import read_generated
 from tests.command_line import cli
 from tests.recipes.configurations import RECIPES, build, configuration
@@ -163,6 +165,35 @@ def test_a_test_set_without_targets_is_generated_and_not_scored(nano, pivot):
     (files / "test.en.tgt").write_text("a\n")  # of one language only
     done = run(*map(str, command))
     assert done.returncode == 2 and done.stderr == f"generation.sh: {files}/test.de.tgt: no such file\n"
+
+
+def test_from_the_release_to_a_submission_and_its_scores(nano, data_bin, tmp_path):
+    """Both tasks at nano size; BLEU is sacreBLEU's of lower case against the files of the release."""
+    for task, code, split in itertools.product(("qg", "ntg"), ("en", "de", "fr"), ("train", "valid")):
+        for side in ("src", "tgt"):
+            path = tmp_path / f"in/{task.upper()}/xglue.{task}.{code}.{side}.{'dev' if split == 'valid' else split}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(nano / f"files/{split}.{code}.{side}", path)
+            shutil.copy(path, path.with_suffix(".test"))
+    base = RECIPES / "xglue/generation.yaml"
+    tasks = "{QG: {reader: qg, langs: 'en,de,fr'}, NTG: {reader: ntg, langs: 'en,de'}}"
+    (tmp_path / "nano.yaml").write_text(f"base: {base}\nvalues:\n  tasks: {tasks}\n")
+    settings = f"--config {CONFIG}/generation-toy.yaml {' '.join(NANO)} --length 64 --max-update 2"
+    values = {"release": tmp_path / "in", "data": data_bin, "xdae": nano / "xdae/checkpoint_last.pt", "models": "xdae"}
+    values |= {"settings": settings, "generate": "--beam 1 --max-len-b 8"}
+    words = [f"{name}={value}" for name, value in values.items()]
+    succeed("python", "-m", "recipes.experiment", tmp_path / "nano.yaml", *words, "--output", tmp_path / "out")
+    result = json.loads((tmp_path / "out/xdae/scores/scores.json").read_text())
+    assert result["split"] == "dev" and result["missing"] == [*xglue.GROUPS["understanding"], "NTG"]
+    for code, entry in result["tasks"]["QG"]["languages"].items():
+        files = tmp_path / f"out/xdae/submission/QG/{code}.prediction", tmp_path / f"in/QG/xglue.qg.{code}.tgt.dev"
+        hypotheses, references = (file.read_text(encoding="utf-8").splitlines() for file in files)
+        expected = sacrebleu.corpus_bleu(hypotheses, [references], lowercase=True).score
+        assert entry["bleu"] == pytest.approx(expected, abs=0.005)
+    assert "not comparable: the figure is of the split test" in (tmp_path / "out/xdae/scores/table.md").read_text()
+    average = result["tasks"]["QG"]["average"]
+    assert f"| xDAE | {average:.2f} |  |  |" in (tmp_path / "out/report.md").read_text()
+    assert "XGLUE: generation" in (tmp_path / "out/page/page.html").read_text()
 
 
 @pytest.mark.slow

@@ -1,10 +1,11 @@
 """Text with published vocabularies, from the description to predictions and generated text."""
 
 import json
+import shutil
 
 import pytest
 import torch
-from transformers import XLMConfig, XLMWithLMHeadModel
+from transformers import BertConfig, BertForPreTraining, BertTokenizer, XLMConfig, XLMWithLMHeadModel
 from transformers.models.xlm.tokenization_xlm import XLMTokenizer
 
 import fairseq_xl
@@ -15,6 +16,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
 from tests.command_line import cli
 from tests.commands import (
+    MAX_POSITIONS,
     classification,
     denoising,
     generation,
@@ -123,6 +125,39 @@ def test_an_exported_translation_model_is_read_back_with_its_sub_words(data, tmp
     encode = [TextEncoder(loaded.task.folder(), loaded.task.dictionary) for loaded in (one, other)]
     assert torch.equal(*(torch.from_numpy(each(RAW, "en")) for each in encode))
     assert other.translate([RAW], "en", "de", beam=2) == one.translate([RAW], "en", "de", beam=2)
+
+
+def test_published_encoders_initialize_both_stacks_of_generation(data, files, tmp_path):
+    """XGLUE's baselines, by the recipe's files: the encoder computes what theirs does, the decoder has its weights."""
+    name = "xlm" if is_xlm(data) else "mbert"
+    torch.manual_seed(0)
+    if is_xlm(data):
+        words = json.loads((data.parent / "vocab.json").read_text(encoding="utf-8"))
+        more = dict(n_langs=2, id2lang={0: "en", 1: "de"}, pad_token_id=2, eos_token_id=1)
+        theirs = XLMWithLMHeadModel(XLMConfig(vocab_size=len(words), **XLM_SIZES | dict(n_layers=1), **more)).eval()
+    else:
+        count = len((data.parent / "vocab.txt").read_text(encoding="utf-8").splitlines())
+        sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+        config = BertConfig(vocab_size=count, max_position_embeddings=MAX_POSITIONS, **sizes)
+        theirs = BertForPreTraining(config).eval()
+    theirs.save_pretrained(tmp_path / "published")
+    vocabulary = "vocab.json" if is_xlm(data) else "vocab.txt"
+    shutil.copy(data.parent / vocabulary, tmp_path / "published")
+    small = cli(ffn_dim=64, heads=2, lr=0, max_update=1, disable_validation=True, init_from=tmp_path / "published")
+    line = generation(data, files, tmp_path / "run", "--config", f"recipes/xglue/config/generation-{name}.yaml", *small)
+    line = [word for word in line if word not in ("--arch", "xl_xdae_tiny")]
+    loaded = fairseq_xl.load(trained(line), data=data)
+    if is_xlm(data):
+        reference = XLMTokenizer(*(str(data.parent / name) for name in ("vocab.json", "merges.txt")))
+        ids = torch.tensor([[1, *reference.convert_tokens_to_ids(reference._tokenize(RAW, lang="en")), 1]])
+        states = theirs.transformer(ids, langs=torch.zeros_like(ids)).last_hidden_state
+    else:
+        ids = torch.tensor([BertTokenizer(str(data.parent / "vocab.txt"), do_lower_case=False)(RAW)["input_ids"]])
+        states = theirs.bert(ids).last_hidden_state
+    assert loaded.encode([RAW], "en", pooling="first")[0] == pytest.approx(states[0, 0].detach().numpy(), abs=1e-5)
+    state = loaded.model.state_dict()
+    for part in ("qkv.weight", "out.bias"):
+        assert torch.equal(*(state[f"{stack}.layers.0.self_attention.{part}"] for stack in ("encoder", "decoder")))
 
 
 def test_word_noise_needs_no_more_than_the_marks(data, tmp_path):

@@ -2,8 +2,8 @@
 
     fairseq-xl data read xnli downloads corpora/xnli --langs en,de
 
-XNLI 1.0 has the validation and test sets; XNLI-MT 1.0 has MultiNLI's training set in every language, and the test sets
-translated into English. Its training text is tokenized; evaluation text is raw and tokenized.
+XNLI 1.0 has the validation and test sets; XNLI-MT 1.0 has MultiNLI's training set in every language, and the
+validation and test sets translated into English. Its training text is tokenized; evaluation text is raw and tokenized.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from preprocess.readers.problems import Problems
 LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
 LABELS = {name: name for name in ("contradiction", "entailment", "neutral")} | {"contradictory": "contradiction"}
 RELEASES = ("XNLI-1.0", "XNLI-MT-1.0")
-INTO_ENGLISH = "xnli.test.en.tsv"
+SPLITS = {"valid": "dev", "test": "test"}  # ours -> the releases'
 PLAIN, TOKENIZED = ("sentence1", "sentence2"), ("sentence1_tokenized", "sentence2_tokenized")
 
 
@@ -51,15 +51,17 @@ def parts(release: Path, languages: list[str], columns: tuple[str, str]) -> list
         for language in languages
     ]
     evaluated = partial(evaluation, languages=languages, columns=columns)
-    for split, name in (("valid", "dev"), ("test", "test")):
+    for split, name in SPLITS.items():
         files = {language: f"{split}.{language}.tsv" for language in languages}
         parts.append(Part(split, original / f"xnli.{name}.tsv", files, evaluated, settings=columns))
-    into_english = translated / "xnli" / INTO_ENGLISH
     foreign = [language for language in languages if language != "en"]
-    if foreign and stored(into_english).is_file():
-        files = {language: f"translate_test/{language}/test.en.tsv" for language in foreign}
-        evaluated = partial(evaluation, languages=foreign, columns=columns)
-        parts.append(Part("translate_test", into_english, files, evaluated, optional=True, settings=columns))
+    evaluated = partial(evaluation, languages=foreign, columns=columns)
+    for split, name in SPLITS.items():
+        into_english = translated / f"xnli/xnli.{name}.en.tsv"
+        if foreign and stored(into_english).is_file():
+            files = {language: f"translate_test/{language}/{split}.en.tsv" for language in foreign}
+            title = f"translate_test {split}"
+            parts.append(Part(title, into_english, files, evaluated, optional=True, settings=columns))
     return parts
 
 
@@ -92,7 +94,8 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         languages, columns = selected_languages(options.langs, LANGUAGES), TOKENIZED if options.tokenized else PLAIN
         header = {"corpus": ["XNLI 1.0", "XNLI-MT 1.0"], "languages": languages, "columns": list(columns)}
-        files = {part.path.name for part in parts(options.release, languages, columns)} | {INTO_ENGLISH}
+        files = {part.path.name for part in parts(options.release, languages, columns)}
+        files |= {f"xnli.{name}.en.tsv" for name in SPLITS.values()}
         with unpacked_inside(options.release, RELEASES, options.destination, files) as release:
             build(options.destination, release, parts(release, languages, columns), header)
 

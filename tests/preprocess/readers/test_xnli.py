@@ -44,6 +44,7 @@ TEST = [
     row("en", "entailment", "It rains.", "It is wet.", "4"),
     row("zh", "entailment", "下雨了。", "天气潮湿。", "4"),
 ]
+DEV_INTO_ENGLISH = [row("de", "contradiction", "He's coming.", "He came never.", "2")]
 INTO_ENGLISH = [
     row("de", "entailment", "It's raining.", "It is moist.", "4"),
     row("en", "entailment", "It rains.", "It is wet.", "4"),
@@ -66,6 +67,7 @@ def source(tmp_path):
     for name, lines in (
         ("XNLI-1.0/xnli.dev.tsv", DEV),
         ("XNLI-1.0/xnli.test.tsv", TEST),
+        ("XNLI-MT-1.0/xnli/xnli.dev.en.tsv", DEV_INTO_ENGLISH),
         ("XNLI-MT-1.0/xnli/xnli.test.en.tsv", INTO_ENGLISH),
     ):
         write(folder / name, ["\t".join(HEADER), *lines])
@@ -97,6 +99,7 @@ EXPECTED = {
     ),
     "test.de.tsv": "entailment\tEs regnet.\tEs ist nass.\n",
     "test.en.tsv": "entailment\tIt rains.\tIt is wet.\n",
+    "translate_test/de/valid.en.tsv": "contradiction\tHe's coming.\tHe came never.\n",
     "translate_test/de/test.en.tsv": "entailment\tIt's raining.\tIt is moist.\n",
 }
 
@@ -123,6 +126,7 @@ def test_manifest_counts_what_is_left_out(source, tmp_path):
         "XNLI-1.0/xnli.test.tsv",
         "XNLI-MT-1.0/multinli/multinli.train.de.tsv",
         "XNLI-MT-1.0/multinli/multinli.train.en.tsv",
+        "XNLI-MT-1.0/xnli/xnli.dev.en.tsv",
         "XNLI-MT-1.0/xnli/xnli.test.en.tsv",
     }
 
@@ -138,6 +142,7 @@ def test_tokenized_evaluation_text(source, tmp_path):
         ),
         "test.de.tsv": "entailment\tEs regnet .\tEs ist nass .\n",
         "test.en.tsv": "entailment\tIt rains .\tIt is wet .\n",
+        "translate_test/de/valid.en.tsv": "contradiction\tHe's coming .\tHe came never .\n",
         "translate_test/de/test.en.tsv": "entailment\tIt's raining .\tIt is moist .\n",
     }
 
@@ -207,7 +212,7 @@ def test_a_zip_file_alone_is_no_release(source, tmp_path, capsys):
 
 
 def test_without_translations_into_english_the_rest_is_written(source, tmp_path):
-    (source / "XNLI-MT-1.0/xnli/xnli.test.en.tsv").unlink()
+    shutil.rmtree(source / "XNLI-MT-1.0/xnli")
     assert command(source, tmp_path) == 0
     rest = {name: text for name, text in EXPECTED.items() if not name.startswith("translate_test")}
     assert written(tmp_path / "out") == rest

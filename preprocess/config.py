@@ -295,7 +295,11 @@ def _tokenizers(value: Any, languages: tuple[str, ...], vocabulary: Vocabulary, 
         else:
             problems.append(f"tokenizer {language}: unknown {quoted(name)}; valid: {', '.join(valid)}")
     problems += _missing_packages(names)
-    problems += [xlm_text.NO_JAPANESE] if names.get("ja") == tokenizers.XLM else []
+    if names.get("ja") == tokenizers.XLM and not problems:
+        try:
+            xlm_text.segmenter(xlm_text.SEGMENTERS["ja"])
+        except UserError as error:
+            problems.append(str(error))
     return names
 
 
@@ -305,7 +309,7 @@ def _missing_packages(names: dict[str, str]) -> list[str]:
     for language, name in names.items():
         for package in tokenizers.packages_of(name, language):
             try:
-                importlib.import_module(package)
+                importlib.import_module({"kytea": "Mykytea"}.get(package, package))
             except ImportError:
                 missing.setdefault((name, package), []).append(language)
     return [

@@ -136,7 +136,7 @@ def test_chinese_is_named_where_it_is_segmented_otherwise(named, tmp_path, fairs
     (root / "train.zh").write_text("我来到北京\n", encoding="utf-8")
     description = {"languages": ["zh"], "bitext": {}, "monolingual": {"zh": {"train": "train.zh"}}, "vocabulary": XLM}
     prepare(change(named, **description), tmp_path / "zh")
-    assert "tokenizer zh: jieba takes the place of Stanford's segmenter" in caplog.text
+    assert "zh: Chinese text is segmented by jieba in place of Stanford's segmenter" in caplog.text
     caplog.clear()
     prepare(change(named, **description, tokenizer={"zh": "segmented"}), tmp_path / "segmented")
     assert "Stanford" not in caplog.text
@@ -163,7 +163,10 @@ def test_problems(named, vocabulary, message, capsys):
     "changes, message",
     [
         ({"tokenizer": {"en": "moses"}}, "tokenizer en: unknown 'moses'; valid: segmented"),
-        ({"languages": ["en", "de", "ja"]}, "XLM's release segments Japanese with KyTea"),
+        (
+            {"languages": ["en", "de", "ja"]},
+            "tokenizer ja: xlm needs a package that is not installed: pip install kytea",
+        ),
     ],
 )
 def test_problems_of_tokenizers(named, changes, message, capsys):

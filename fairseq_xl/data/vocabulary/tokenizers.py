@@ -18,6 +18,10 @@ from fairseq_xl.io.versions import version
 
 PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokenizer -> its package
 XLM, SEGMENTED = "xlm", "segmented"  # tokenizers of text with XLM's vocabulary
+NOT_STANFORDS = (
+    "Chinese text is segmented by jieba in place of Stanford's segmenter, with which XLM was trained; tokenizer: {zh: "
+    "segmented} is for text that has been segmented"
+)
 #: entry of a manifest's versions: the number of the rules of `moses.py`
 RULES = {"rules of moses": "1"}
 
@@ -53,6 +57,8 @@ def named_in(folder: str | Path) -> dict[str, str]:
                 f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]
             ]:
                 _warn(f"{part}: its text was tokenized with {', '.join(changes)}: raw text may get other words")
+        elif tokenizers.get("zh") == XLM:
+            _warn(f"{part}: {NOT_STANFORDS}")
     return tokenizers
 
 

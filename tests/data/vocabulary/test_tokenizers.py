@@ -63,3 +63,12 @@ def test_other_versions_than_those_of_the_text_are_named(tmp_path, caplog):
         tokenizers.named_in(write(tmp_path, written))
     (record,) = caplog.records
     assert f"{tmp_path}: " in record.message and f"sacremoses 0.0.1, now {now['sacremoses']}, rules" in record.message
+
+
+def test_another_segmenter_than_the_published_models_is_named(tmp_path, caplog):
+    """A data folder of its own has text of the same segmenter, a published model has not."""
+    config = {"config": {"tokenizer": {"zh": "xlm"}}}
+    tokenizers.named_in(write(tmp_path, config | {"versions": tokenizers.versions({"zh": "xlm"})}))
+    assert caplog.text == ""
+    tokenizers.named_in(write(tmp_path, config))
+    assert f"{tmp_path}: Chinese text is segmented by jieba in place of Stanford's" in caplog.text

@@ -2,6 +2,7 @@
 
 import sys
 import unicodedata
+from types import SimpleNamespace
 
 import jieba
 import pytest
@@ -67,9 +68,27 @@ def test_places_of_what_remains():
         assert char in unicodedata.normalize("NFD", text[place].lower())
 
 
-def test_japanese_needs_a_segmenter_that_is_not_here():
-    with pytest.raises(UserError, match="segments Japanese with KyTea.*tokenizer: {ja: segmented}"):
+def test_japanese_is_segmented_by_kytea(theirs, tmp_path, monkeypatch):
+    """A stand-in has the interface of KyTea's package, which has no model; transformers calls it in the same way."""
+
+    class Mykytea:
+        def __init__(self, options):
+            assert options == f"-model {model}"
+
+        def getWS(self, line):  # noqa: N802
+            return list(line.replace(" ", ""))
+
+    tokenizers._splitter.cache_clear()
+    monkeypatch.setitem(sys.modules, "Mykytea", SimpleNamespace(Mykytea=Mykytea))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UserError, match="needs KyTea's model as .*; or segment .*tokenizer: {ja: segmented}"):
         tokenizers.tokenize("これは本です", "xlm", "ja")
+    model = tmp_path / "local/share/kytea/model.bin"
+    model.parent.mkdir(parents=True)
+    model.touch()
+    line = "これは「本」です。　（３．５％）"
+    assert tokenizers.tokenize(line, "xlm", "ja").split(" ") == theirs(line, "ja", False)
+    tokenizers._splitter.cache_clear()
     assert tokenizers.tokenize("これ は 本", "segmented", "ja") == "これ は 本"
 
 
@@ -89,4 +108,5 @@ def test_tokens_become_text_again(name, language, tokens, text):
 def test_packages_by_language():
     assert tokenizers.packages_of("xlm", "en") == ["sacremoses"] == tokenizers.packages_of("segmented", "zh")
     assert tokenizers.packages_of("xlm", "zh") == ["sacremoses", "jieba"]
+    assert tokenizers.packages_of("xlm", "ja") == ["sacremoses", "kytea"]
     assert tokenizers.packages_of("moses", "zh") == ["sacremoses"]

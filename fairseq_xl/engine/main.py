@@ -74,7 +74,8 @@ class Run:
         if not cfg.distributed_training.distributed_rank:
             warn_of_unused(cfg, task)
         task.begin_training()
-        self.selection, self.stopping = Selection(cfg.checkpoint), Stopping()
+        self.selection = Selection(cfg.checkpoint, bool(cfg.task.get("best_by_language")))
+        self.stopping = Stopping()
         self.epochs = resume.restore(self.trainer, self.selection)
 
     def train(self) -> None:
@@ -144,14 +145,14 @@ class Run:
         validates = is_last or (saves and not end_of_epoch)
         validates |= end_of_epoch and epoch % cfg.dataset.validate_interval == 0
         validates |= _is_due(updates, cfg.dataset.validate_interval_updates)
-        value = None
+        value, by_language = None, {}
         if validates and after_start and self.subsets and not self.stopping.agreed:
-            value = self._validate()
+            value, by_language = self._validate()
         if self.selection.ends(value):
             logger.info("early stop since valid performance hasn't improved for last %d runs", cfg.checkpoint.patience)
             is_last = True
         if saves or is_last:
-            saving.save(self.trainer, self.epochs, self.selection, value)
+            saving.save(self.trainer, self.epochs, self.selection, value, by_language)
         return value, is_last
 
     def _is_last_update(self) -> bool:
@@ -165,13 +166,13 @@ class Run:
             return False
         return True
 
-    def _validate(self) -> float | None:
-        """Validates on each split; returns the value of --best-checkpoint-metric of the first one."""
+    def _validate(self) -> tuple[float | None, dict[str, float]]:
+        """Validates on each split; returns the value of --best-checkpoint-metric of the first one, and by language."""
         cfg, trainer = self.cfg, self.trainer
         if cfg.dataset.fixed_validation_seed is not None:
             utils.set_torch_seed(cfg.dataset.fixed_validation_seed)
         self.task.begin_valid_epoch(self.epochs.epoch, trainer.get_model())
-        values = []
+        values, by_language = [], []
         for subset in self.subsets:
             metrics = Metrics()
             batches = trainer.get_valid_iterator(subset).next_epoch_itr()
@@ -182,9 +183,10 @@ class Run:
             value = self.selection.validation_value(metrics.values(), trainer)
             best = self.selection.best_of(value) if value is not None and not values else {}
             values.append(value)
+            by_language.append(self.selection.values_by_language(metrics.values()))
             self.task.end_validation(metrics, trainer.get_num_updates())
             self.log.validation(subset, metrics, best)
-        return values[0]
+        return values[0], by_language[0]
 
 
 def _is_due(updates: int, interval: int) -> bool:

@@ -49,7 +49,8 @@ def restore(trainer: Trainer, selection: Selection) -> Epochs:
             trainer.load_state_dict(state, resets, literal(cfg.optimizer_overrides))
         position = None if resets["dataloader"] else extra["train_iterator"]
         waiting = None if resets["dataloader"] else extra.get(type(trainer.task).__name__)
-        selection.restore(None if resets["optimizer"] or resets["meters"] else extra.get("best"), waiting)
+        comparable = {} if resets["optimizer"] or resets["meters"] else extra
+        selection.restore(comparable.get("best"), waiting, comparable.get("best_by_language"))
         updates = trainer.get_num_updates()
         logger.info("Loaded checkpoint %s (epoch %d @ %d updates)", path, extra["train_iterator"]["epoch"], updates)
         del state, extra  # before the training data is loaded
@@ -180,7 +181,7 @@ def _forget_incomparable(state: dict[str, Any], now: DictConfig) -> None:
     worst = -math.inf if now.checkpoint.maximize_best_checkpoint_metric else math.inf
     if any(differs(before, now, *key) for key in COMPARED):
         for stored in (extra, *extra.values()):  # also of --patience
-            for name in ("best", "num_runs") if isinstance(stored, dict) else ():
+            for name in ("best", "best_by_language", "num_runs") if isinstance(stored, dict) else ():
                 stored.pop(name, None)
         state["optimizer_history"][-1]["lr_scheduler_state"]["best"] = worst
     if differs(before, now, "lr_scheduler", "_name"):

@@ -1,5 +1,6 @@
 """Saves the checkpoints of a training, each whole or not at all, and removes old ones."""
 
+import contextlib
 import logging
 import os
 import re
@@ -22,24 +23,33 @@ from fairseq_xl.io.files import replacing
 logger = logging.getLogger("fairseq.checkpoint_utils")  # its name in logs, which programs read
 
 LOOP = "fairseq_xl.engine"  # name of the training loop in its checkpoints
+OF_LANGUAGE = "checkpoint_best_"  # begins the name of a language's best checkpoint
 ATTEMPTS, SECONDS_BETWEEN_ATTEMPTS = 3, 2.5
 
 
-def save(trainer: Trainer, epochs: iterators.EpochBatchIterating, selection: Selection, value: float | None) -> None:
+def save(
+    trainer: Trainer,
+    epochs: iterators.EpochBatchIterating,
+    selection: Selection,
+    value: float | None,
+    by_language: dict[str, float],
+) -> None:
     """Saves the checkpoints that are due, and removes old ones. All ranks call it.
 
-    `value` is the validation value of these weights, if any. Raises `UserError` for weights that are NaN or infinite,
-    and leaves the last checkpoint.
+    `value` is the validation value of these weights, if any, `by_language` that of each language. Raises `UserError`
+    for weights that are NaN or infinite, and leaves the last checkpoint.
     """
     divergence.check_weights(trainer)
     selection.add(value)
+    languages = selection.add_languages(by_language)
     cfg = trainer.cfg.checkpoint
     if cfg.no_save:
         return
     trainer.consolidate()
     if trainer.rank:
         return
-    names = _names(cfg, epochs, trainer.get_num_updates(), selection, value)
+    names = [f"{OF_LANGUAGE}{code}{cfg.checkpoint_suffix}.pt" for code in languages]
+    names += _names(cfg, epochs, trainer.get_num_updates(), selection, value)
     paths = [os.path.join(cfg.save_dir, name) for name in names]
     if paths and not os.path.exists(paths[-1]):
         paths.reverse()  # a run that is killed between its first ones can continue from the last one
@@ -80,7 +90,7 @@ def _best_paths(cfg: DictConfig) -> list[str]:
 def _write(
     trainer: Trainer, epochs: iterators.EpochBatchIterating, selection: Selection, value: float | None, paths: list[str]
 ) -> None:
-    """Writes a checkpoint to the first path, and copies it to the rest."""
+    """Writes a checkpoint to the first path, and copies it to the rest; those of languages share its disk space."""
     started = time.monotonic()
     state = utils.move_to_cpu(trainer.state_dict())
     state["extra_state"] |= {
@@ -91,9 +101,11 @@ def _write(
     }
     if selection.best is not None:
         state["extra_state"]["best"] = selection.best
+    if selection.best_by_language:
+        state["extra_state"]["best_by_language"] = dict(selection.best_by_language)
     persist(state, paths[0])
     for path in paths[1:]:
-        copy(paths[0], path)
+        (link if os.path.basename(path).startswith(OF_LANGUAGE) else copy)(paths[0], path)
     logger.info(
         "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %.2f seconds)",
         *(", ".join(paths), epochs.epoch, trainer.get_num_updates(), value, time.monotonic() - started),
@@ -116,6 +128,18 @@ def copy(source: str, target: str) -> None:
     """Copies a checkpoint, whole or not at all."""
     with open(source, "rb") as stream, replacing(target) as file:
         shutil.copyfileobj(stream, file, 1 << 20)
+
+
+def link(source: str, target: str) -> None:
+    """Gives a checkpoint a second name, a hard link; copies it where the file system has none."""
+    temporary = f"{target}.tmp"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        os.link(source, temporary)
+        os.replace(temporary, target)
+    except OSError:
+        copy(source, target)
 
 
 def _remove_old(cfg: DictConfig, end_of_epoch: bool) -> None:

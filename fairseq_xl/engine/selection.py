@@ -3,6 +3,7 @@
 import logging
 import math
 import numbers
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -25,14 +26,17 @@ class Selection:
 
     Attributes:
         best: the best value so far; None before the first validation.
+        best_by_language: the best value of each language so far; only with --best-by-language.
         waited: number of validations without a better one; only with --patience.
     """
 
-    def __init__(self, cfg: DictConfig):
+    def __init__(self, cfg: DictConfig, by_language: bool = False):
         self.metric: str = cfg.best_checkpoint_metric
         self.patience: int = cfg.patience
         self._higher: bool = cfg.maximize_best_checkpoint_metric
+        self._by_language = by_language
         self.best: float | None = None
+        self.best_by_language: dict[str, float] = {}
         self._patience_best: float | None = None  # the value to exceed
         self.waited = 0
 
@@ -54,6 +58,13 @@ class Selection:
         """Updates the best value by that of the next checkpoint."""
         if value is not None and (self.best is None or self.is_no_worse(value, self.best)):
             self.best = value
+
+    def add_languages(self, values: dict[str, float]) -> list[str]:
+        """Updates the best values of languages by those of the next checkpoint; returns those that it is best for."""
+        best = self.best_by_language
+        improved = [code for code, value in values.items() if self.is_no_worse(value, best.get(code, value))]
+        best.update({code: values[code] for code in improved})
+        return improved
 
     def best_of(self, value: float) -> dict[str, float]:
         """{name in the log: the best value}, this one included; {} before the first checkpoint."""
@@ -78,17 +89,30 @@ class Selection:
             raise UserError(f"validation after update {updates}: {self.metric} is NaN; {advice(trainer)}")
         return value
 
+    def values_by_language(self, statistics: dict[str, Any]) -> dict[str, float]:
+        """{language: the metric's value in a validation}; {} without --best-by-language."""
+        by_language = by_language_of(self.metric, statistics) if self._by_language else {}
+        return {code: value for code, value in by_language.items() if value is not None}
+
     def waiting(self) -> dict[str, float]:
         """The state of --patience in a checkpoint, with fairseq's names; {} before the first value."""
         return {} if self._patience_best is None else {"best": self._patience_best, "num_runs": self.waited}
 
-    def restore(self, best: Any, waiting: Any) -> None:
-        """Restores the best value and the result of `waiting` from a checkpoint, unless they are no numbers."""
+    def restore(self, best: Any, waiting: Any, best_by_language: Any) -> None:
+        """Restores the best values and the result of `waiting` from a checkpoint, unless they are no numbers."""
         self.best = float(best) if isinstance(best, numbers.Real) else None
+        by_language = best_by_language if isinstance(best_by_language, dict) else {}
+        self.best_by_language = {c: float(value) for c, value in by_language.items() if isinstance(value, numbers.Real)}
         state = waiting if isinstance(waiting, dict) else {}
         patience_best, waited = state.get("best"), state.get("num_runs")
         if isinstance(patience_best, numbers.Real) and isinstance(waited, numbers.Integral):
             self._patience_best, self.waited = float(patience_best), int(waited)
+
+
+def by_language_of(metric: str, statistics: Mapping[str, Any]) -> dict[str, Any]:
+    """{language: value} of the statistics METRIC_LANGUAGE."""
+    prefix = f"{metric}_"
+    return {name.removeprefix(prefix): value for name, value in statistics.items() if name.startswith(prefix)}
 
 
 def check_selection(run: Any, task: Task) -> None:
@@ -99,6 +123,8 @@ def check_selection(run: Any, task: Task) -> None:
     metric, maximize = run.checkpoint.best_checkpoint_metric, run.checkpoint.maximize_best_checkpoint_metric
     if metric not in metrics:
         raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(metrics)}")
+    if run.task.get("best_by_language") and not by_language_of(metric, dict.fromkeys(metrics)):
+        raise UserError(f"--best-by-language: --best-checkpoint-metric {metric} has no values by language")
     if not maximize and any(metric == name or metric.startswith(f"{name}_") for name in HIGHER_IS_BETTER):
         raise UserError(
             f"--best-checkpoint-metric {metric}: higher is better, so it needs --maximize-best-checkpoint-metric"

@@ -23,6 +23,7 @@ from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.models.monotrans import XLMonoTransModel
+from fairseq_xl.modules.pooling import pool
 
 logger = logging.getLogger(__name__)
 
@@ -215,13 +216,6 @@ def batches(lengths: Sequence[int] | Numbers, most_tokens: int, most_rows: int |
         batch.append(index)
     if batch:
         yield batch
-
-
-def pool(hidden: Tensor, padding: Tensor, pooling: str) -> Tensor:
-    """Hidden states (B, T, C), padding (B, T) bool -> (B, C)"""
-    if pooling == "first":
-        return hidden[:, 0]
-    return hidden.masked_fill(padding[..., None], 0).sum(1) / (~padding).sum(1, keepdim=True)
 
 
 def retrieve(

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,6 +15,8 @@ from fairseq_xl.data.labelled.labelled_examples import Input, frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import task_files
 from fairseq_xl.evaluation.classification_scores import UNLABELED
+from fairseq_xl.io.options import option
+from fairseq_xl.modules.pooling import POOLINGS, pool
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import NO_CLASS, Encode, FirstTokenConfig, LabelledObjective, Metric
 from fairseq_xl.objectives.task_file_checks import plain
@@ -29,11 +32,26 @@ class Prediction(NamedTuple):
     probabilities: list[float]  # of all classes
 
 
+@dataclass
+class ClassificationConfig(FirstTokenConfig):
+    """Options of `classification`."""
+
+    pooling: str = option(
+        "first",
+        "last hidden states that the head reads: `first`, the first token's; `mean` or `max`, their mean or maximum "
+        "over the text, which were no better on XNLI (Lample & Conneau 2019, section 4.1)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("pooling", self.pooling in POOLINGS, "first, mean or max")
+
+
 @LabelledObjective.register
 class Classification(LabelledObjective):
-    """The class of a sentence, pair or triple, from the first token's last hidden state."""
+    """The class of a sentence, pair or triple, from the first token's last hidden state, or pooled ones."""
 
-    Config = FirstTokenConfig
+    Config = ClassificationConfig
     name = "classification"
     main_metric = "accuracy"
     files = f"SPLIT.LANGUAGE.tsv: {task_files.ANY_LABELED}"
@@ -107,8 +125,8 @@ class Classification(LabelledObjective):
         return len(self.labels)
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
-        """Logits (B, classes) of the first token's last hidden state."""
-        return model.heads[self.name](self.encode(model, batch)[:, 0])
+        """Logits (B, classes) of the pooled last hidden states."""
+        return model.heads[self.name](pool(self.encode(model, batch), batch.get("padding_mask"), self.cfg.pooling))
 
     def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         target = batch["target"]

@@ -28,6 +28,10 @@ class FineTuningConfig(FilesOptions, TrainingConfig):
         "of questions divided",
     )
     head_dropout: float = option(0.1, "dropout in front of the task's output layer", range="probability")
+    best_by_language: bool = option(
+        False,
+        "also save checkpoint_best_LANGUAGE.pt, with the best --best-checkpoint-metric of each validated language",
+    )
 
 
 class FineTuningTask(TrainingTask):

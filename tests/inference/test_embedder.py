@@ -4,13 +4,12 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 import fairseq_xl
 from fairseq_xl.commands.search_pairs import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import averages, cosine, evaluate_similarity, read_pairs
-from fairseq_xl.inference.embedder import Embedder, Embedders, batches, pool
+from fairseq_xl.inference.embedder import Embedder, Embedders, batches
 from tests.builders import write_task
 from tests.commands import classification, pretraining, run_train, translation
 from tests.tasks.tiny_text import sentences, write
@@ -126,13 +125,6 @@ def test_the_language_changes_the_embedding(data_bin, checkpoints):
     embedder = Embedder(checkpoints["pretraining"], data_bin)
     one, other = (embedder(["house"], language, [(0, "mean")])[0, "mean"] for language in ("en", "de"))
     assert not np.allclose(one, other)
-
-
-def test_pooling_by_hand():
-    hidden = torch.tensor([[[1.0, 2.0], [3.0, 6.0], [9.0, 9.0]], [[1.0, 1.0], [2.0, 2.0], [6.0, 3.0]]])
-    padding = torch.tensor([[False, False, True], [False, False, False]])
-    assert pool(hidden, padding, "mean").tolist() == [[2, 4], [3, 2]]
-    assert pool(hidden, padding, "first").tolist() == [[1, 2], [1, 1]]
 
 
 def test_batches_hold_sentences_of_similar_length():

@@ -33,16 +33,19 @@ def test_a_label_that_was_not_trained(task):
         task.check_examples([LabeledExample("c", ("x",), "en", "valid.en.tsv", 4)])
 
 
-def test_the_head_reads_the_first_token(task):
+@pytest.mark.parametrize("pooling, expected", [("first", [[1, 2, 3], [3, 4, 7]]), ("max", [[50, 60, 110], [3, 4, 7]])])
+def test_the_head_reads_the_first_token_or_pooled_ones(task, pooling, expected):
     class Model:
         heads = {"classification": torch.nn.Linear(2, 3, bias=False)}
 
-        def encode(self, tokens):
+        def encode(self, tokens, padding_mask):
             return hidden
 
     hidden = torch.tensor([[[1.0, 2.0], [50.0, 60.0]], [[3.0, 4.0], [70.0, 80.0]]])
     Model.heads["classification"].weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    assert task.outputs(Model(), {"tokens": None}).tolist() == [[1, 2, 3], [3, 4, 7]]
+    task.cfg.pooling = pooling
+    batch = {"tokens": None, "padding_mask": torch.tensor([[False, False], [False, True]])}
+    assert task.outputs(Model(), batch).tolist() == expected
 
 
 def test_a_damaged_state_is_one_sentence(task):

@@ -175,6 +175,8 @@ class Layout:
             for name, only in {**model.absent, **self.constants}.items()
             if name not in expressed
         }
+        if head and (pooling := model.options.get("pooling") or "first") != "first":
+            reasons[f"a classifier that reads pooled hidden states (--pooling {pooling})"] = True
         if model.has_decoder:
             has_languages = "language embeddings in an encoder-decoder (--lang XX-YY exports it for one direction)"
             reasons["predicting streams (xFNP)"] = "decoder.stream_embeddings.weight" in model.state

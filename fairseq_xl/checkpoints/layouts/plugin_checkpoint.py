@@ -26,7 +26,7 @@ class Own:
     """A model of this package."""
 
     path: str
-    options: dict[str, Any]  # of the model, and `framing`
+    options: dict[str, Any]  # of the model, `framing`, and `pooling` of the head
     state: State  # special symbols in the table of all others
     dictionary: XLDictionary
     languages: list[str]  # of the language embeddings; empty without them
@@ -75,7 +75,7 @@ def read_own(
     length = task.get("length") or options["max_positions"]
     return Own(
         path=path,
-        options=options | {"framing": identity["framing"], "_name": cfg["_name"]},
+        options=options | {"framing": identity["framing"], "_name": cfg["_name"], "pooling": task.get("pooling")},
         state=state,
         dictionary=dictionary,
         languages=list(dictionary.languages) if LANGUAGES in state else [],

@@ -322,6 +322,10 @@ def test_a_head_without_counterpart_is_refused_and_its_encoder_is_not(make, tmp_
     with pytest.raises(UserError, match="fine-tuned for ranking, which has no head in transformers: --no-head"):
         counterpart(own)
     assert counterpart(own, head=False).left_out == ["heads.ranking"]
+    _, own = make(XLEncoderModel, EncoderConfig(**XLM), {"classification": PLAIN_HEAD}, head="classification")
+    own.options["pooling"] = "max"
+    with pytest.raises(UserError, match="no model with a classifier that reads pooled hidden states .--pooling max"):
+        counterpart(own)
 
 
 PLAIN_FAIRSEQ = """

@@ -10,7 +10,7 @@ from fairseq_xl.data.framing import Framing, pad_rows
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, truncate
 from fairseq_xl.errors import UserError
-from fairseq_xl.inference.embedder import pool
+from fairseq_xl.modules.pooling import pool
 from tests.checkpoints.layouts.many_languages import LINES
 
 LONGEST, DIM = 20, 16

@@ -4,8 +4,9 @@
 
 RELEASE is the folder `download` that XTREME's download_data.sh fills. Its test files have no labels: `_` (unlabeled)
 is written instead, and answers are left out. Training text is English. If RELEASE has the folder
-`xtreme_translations`, training text translated from English is written to translate_train (Luo et al. 2020,
-translate-train-all), and test text translated into English to translate_test (Hu et al. 2020, translate-test).
+`xtreme_translations`, training text and SQuAD's dev text translated from English are written to translate_train (Luo et
+al. 2020, translate-train-all), and test text translated into English to translate_test (Hu et al. 2020,
+translate-test).
 """
 
 import csv
@@ -37,6 +38,8 @@ TRANSLATED_TRAINING = {  # files of training text translated from English; mlqa 
     "mlqa": "SQuAD/translate-train/squad.translate.train.en-{}.json",
     "tydiqa": "TyDiQA-GoldP/translate-train/tydiqa.translate.train.en-{}.json",
 }
+#: files of validation text translated from English; XQuAD itself has test files only
+TRANSLATED_VALIDATION = {"xquad": "SQuAD/translate-dev/squad.translate.dev.en-{}.json"}
 TRANSLATED_TESTS = {  # files of test text translated into English
     "xnli": "XNLI/translate-test/test-{}-en-translated.tsv",
     "pawsx": "PAWSX/translate-test/test-{}-en-translated.tsv",
@@ -87,15 +90,16 @@ def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> It
 
 
 def translated(task: str, release: Path, language: str, leave_out: bool) -> Iterator[Part]:
-    """Yields the parts of translated text in RELEASE: training text from English, test text into English."""
+    """Yields the parts of translated text in RELEASE: training and dev text from English, test text into English."""
     if task not in TRANSLATED_TESTS or language == "en":
         return
     for training, files, target, name in (
         (True, TRANSLATED_TRAINING, language, f"{task}/translate_train/train.{language}"),
+        (False, TRANSLATED_VALIDATION, language, f"{task}/translate_train/valid.{language}"),
         (False, TRANSLATED_TESTS, "en", f"{task}/translate_test/{language}/test.en"),
     ):
-        path = release / TRANSLATED / files[task].format(language)
-        if not path.parent.is_dir():
+        path = release / TRANSLATED / files.get(task, "").format(language)
+        if task not in files or not path.parent.is_dir():
             continue
         if path.suffix == ".json":
             read = partial(read_file, language=target, training=training)

@@ -14,7 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_xl.evaluation.xtreme import LANGUAGES as SCORED
-from preprocess.readers.xtreme import LANGUAGES, TRANSLATED, TRANSLATED_TESTS, TRANSLATED_TRAINING, file_of
+from preprocess.readers.xtreme import (
+    LANGUAGES,
+    TRANSLATED,
+    TRANSLATED_TESTS,
+    TRANSLATED_TRAINING,
+    TRANSLATED_VALIDATION,
+    file_of,
+)
 from recipes.twelve_words import (
     NER,
     POS,
@@ -76,10 +83,11 @@ def files(task: str, split: str, language: str) -> tuple[str, str]:
 def translated_files(task: str, language: str) -> Iterator[tuple[Path, str]]:
     """Yields path and content of the files of xtreme_translations of a task, with labels.
 
-    Training text is translated from English, test text into English.
+    Training and dev text is translated from English, test text into English.
     """
     for paths, split, source, target in (
         (TRANSLATED_TRAINING, "train", "en", language),
+        *([(TRANSLATED_VALIDATION, "dev", "en", language)] if task in TRANSLATED_VALIDATION else []),
         (TRANSLATED_TESTS, "test", language, "en"),
     ):
         path = Path(paths[task].format(language))

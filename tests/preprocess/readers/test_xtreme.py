@@ -161,6 +161,9 @@ def test_files_in_the_formats_of_the_download(tmp_path, capsys):
     for task in ("xquad", "mlqa"):
         (question,) = read_questions(tmp_path / task / "translate_train/train.de.json", "de")
         assert question.answers == (("1802", 26),) and question.id == "t1"
+    (question,) = read_questions(tmp_path / "xquad/translate_train/valid.de.json", "de")
+    assert question.answers == (("Holz", 28), ("aus Holz", 24))
+    assert not (tmp_path / "mlqa/translate_train/valid.de.json").exists()  # it has its own
     (question,) = read_questions(tmp_path / "tydiqa/translate_train/train.ko.json", "ko")
     assert question.answers == (("1802년", 9),)
     answered, unanswered = read_questions(tmp_path / "xquad/translate_test/de/test.en.json", "en")

@@ -1,55 +1,88 @@
-"""Selects the best point of a grid of fine-tunings by its validation scores.
+"""A grid of fine-tunings, such as GRID "lr=1e-5,2e-5 batch-size=8,16", and the choice of its best point.
 
-    python -m recipes.best_of_grid RUN/validation METRIC OUTPUT VALUES VALUES …     # VALUES: 1e-5,2e-5
+    python -m recipes.best_of_grid points GRID
+    python -m recipes.best_of_grid choose SAVE_DIR POINT …
+    python -m recipes.best_of_grid join SAVE_DIR LANGUAGES
 
-A point is named VALUE-VALUE-…; RUN/validation/POINT has its scores.json, RUN/grid/POINT its checkpoint. OUTPUT gets
-best.json, {"chosen": name, "metric": name, "validation": {name: score}}, and a link to the checkpoint,
-checkpoint_best.pt.
+`points` prints a line for each combination of values: its name, VALUE-VALUE-…, and its flags. `choose` reads the best
+validation values in the checkpoints of SAVE_DIR/grid/POINT: SAVE_DIR gets links to the checkpoint_best.pt of the best
+point and to the checkpoint_best_LANGUAGE.pt of the best point for each language, and best.json, {"chosen": {"average"
+or language: point}, "validation": {point: {"average" or language: value}}}. `join` copies the predictions of
+SAVE_DIR/by-language/LANGUAGE, each of another model, to SAVE_DIR/predictions.
 """
 
 import itertools
-import json
 import os
+import re
 import sys
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.prediction_folders import Origin, read_note, write_predictions
+from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.files import write_json
 from recipes.entry_point import call
 
-CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")  # the first that a point has
+AVERAGE = "average"
+CHECKPOINT = re.compile(r"checkpoint_best(?:_(.+))?\.pt")
 
 
-def choose(validation: Path, metric: str, output: Path, values: list[str]) -> str:
-    """Writes the files of OUTPUT; returns the name of the best point, the first of equal ones.
+def points(grid: str) -> None:
+    """Prints a line for each point of a grid, NAME --FLAG VALUE …; raises `UserError` for another form."""
+    axes = [axis.partition("=") for axis in grid.split()]
+    flags, values = [flag for flag, *_ in axes], [text.split(",") for *_, text in axes]
+    if not axes or not all(flags) or len(set(flags)) < len(flags) or not all(map(all, values)):
+        raise UserError(f"--grid {grid!r}: expected FLAG=VALUE,VALUE …, such as 'lr=1e-5,2e-5 batch-size=8,16'")
+    for point in itertools.product(*values):
+        words = [f"--{flag} {value}" for flag, value in zip(flags, point)]
+        sys.stdout.write(" ".join(["-".join(point), *words]) + "\n")
 
-    Raises `UserError` for a point without the score or without a checkpoint.
+
+def validation_values(folder: Path) -> tuple[dict[str, float], bool]:
+    """Returns the best validation values of a training, {"average" or language: value}, and whether higher is better.
+
+    Raises `UserError` for a folder without checkpoint_best.pt.
     """
-    names = ["-".join(point) for point in itertools.product(*(value.split(",") for value in values))]
-    scores = {}
+    values, higher = {}, True
+    if not (folder / "checkpoint_best.pt").is_file():
+        raise UserError(f"{folder} has no checkpoint_best.pt: a grid is selected by validation")
+    for path in sorted(folder.glob("checkpoint_best*.pt")):
+        if match := CHECKPOINT.fullmatch(path.name):
+            state = load_plain(path, mapped=True)
+            extra, higher = state["extra_state"], state["cfg"]["checkpoint"]["maximize_best_checkpoint_metric"]
+            values[match[1] or AVERAGE] = extra["best_by_language"][match[1]] if match[1] else extra["best"]
+    return values, higher
+
+
+def choose(save_dir: str, *names: str) -> None:
+    """Links the best checkpoints of the points `names`, the first of equal ones, and prints their values."""
+    folder, validation, higher = Path(save_dir), {}, True
     for name in names:
-        path = validation / name / "scores.json"
-        point_scores = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if metric not in point_scores:
-            raise UserError(f"{path} has no {metric}")
-        scores[name] = point_scores[metric]
-    best = max(names, key=scores.__getitem__)
-    folder = validation.parent / "grid" / best
-    checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
-    if checkpoint is None:
-        raise UserError(f"{folder} has no {' and no '.join(CHECKPOINTS)}")
-    output.mkdir(parents=True, exist_ok=True)
-    link = output / CHECKPOINTS[0]
-    link.unlink(missing_ok=True)
-    link.symlink_to(os.path.relpath(checkpoint, output))
-    write_json(output / "best.json", {"chosen": best, "metric": metric, "validation": scores})
-    return best
+        validation[name], higher = validation_values(folder / "grid" / name)
+    best_points = {}
+    for key in validation[names[0]]:
+        values = {name: validation[name][key] for name in names}
+        best_points[key] = best = (max if higher else min)(names, key=values.__getitem__)
+        file_name = "checkpoint_best.pt" if key == AVERAGE else f"checkpoint_best_{key}.pt"
+        (folder / file_name).unlink(missing_ok=True)
+        (folder / file_name).symlink_to(os.path.join("grid", best, file_name))
+        sys.stdout.write(f"{key}: {best} ({values[best]:.2f})\n")
+    write_json(folder / "best.json", {"chosen": best_points, "validation": validation})
 
 
-def main(validation: str, metric: str, output: str, *values: str) -> None:
-    """Prints the chosen setting."""
-    sys.stdout.write(choose(Path(validation), metric, Path(output), list(values)) + "\n")
+def join(save_dir: str, languages: str) -> None:
+    """Copies the predictions of SAVE_DIR/by-language/LANGUAGE to SAVE_DIR/predictions."""
+    origins: dict[Origin, None] = {}
+    texts: dict[str, str] = {}
+    for language in languages.split(","):
+        folder = Path(save_dir, "by-language", language)
+        note = read_note(folder)
+        if note is None:
+            raise UserError(f"{folder} has no predictions")
+        origins[note[0]] = None
+        texts |= {name: (folder / name).read_bytes().decode() for name in note[1]}
+    write_predictions(Path(save_dir, "predictions"), Origin.from_ensemble(list(origins)), texts)
 
 
 if __name__ == "__main__":
-    call(main, __doc__)
+    call({"points": points, "choose": choose, "join": join}, __doc__)

@@ -45,6 +45,8 @@ def test_xnli_from_its_archives_to_a_table(tmp_path, system):
     start = ["bash", ROOT / f"recipes/{system}/xnli.sh", tmp_path / "release", tmp_path / "data-bin", "random"]
     nano = ["--config", config, *NANO, "--batch-size", 8]
     shown, printed = succeeded(run(*start, tmp_path / "en", *nano, "--launch", "nice -n 1", folder=tmp_path))
+    if system == "xlm":
+        shown += (tmp_path / "en/test.log").read_text(encoding="utf-8")
     trained, validated = [line.split() for line in shown.splitlines() if line.startswith("+ ")]
     assert trained[1:5] == ["nice", "-n", "1", "fairseq-train"] and validated[1] == "fairseq-validate"
     scores = json.loads((tmp_path / "en/scores.json").read_text(encoding="utf-8"))
@@ -56,9 +58,11 @@ def test_xnli_from_its_archives_to_a_table(tmp_path, system):
     assert again.splitlines()[-15:] == printed.splitlines()[-15:]
     assert (tmp_path / "en/checkpoint_best.pt").stat().st_mtime_ns == written
     if system == "xlm":
-        everything = ["--train-langs", ",".join(xnli.LANGUAGES)]
+        everything = ["--train-langs", ",".join(xnli.LANGUAGES), "--grid", "lr=1e-5,2e-6", "--best-by-language"]
         succeeded(run(*start, tmp_path / "all", *nano, *everything, folder=tmp_path))
-        assert "'train_langs': 'ar,bg,de,el,en" in (tmp_path / "all/train.log").read_text(encoding="utf-8")
+        best = json.loads((tmp_path / "all/best.json").read_text(encoding="utf-8"))
+        assert set(best["chosen"]) == {"average", *xnli.LANGUAGES} and set(best["validation"]) == {"1e-5", "2e-6"}
+        assert "'train_langs': 'ar,bg,de,el,en" in (tmp_path / "all/grid/2e-6/train.log").read_text(encoding="utf-8")
 
 
 def test_pretraining_from_raw_text(tmp_path):

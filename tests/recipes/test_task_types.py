@@ -114,13 +114,17 @@ def test_xtreme_s_download_becomes_a_submission(tmp_path):
     assert without == {"kk", "th", "tl", "yo"}  # Universal Dependencies has no dev file of them
 
 
-def test_the_grid_of_translate_train_all(tmp_path):
-    """V9: 3e-6, 5e-6 and 1e-5; trained on all languages."""
-    found = commands("veco/sweep-translate-train-all.yaml", tmp_path, "init=FILE")
-    grid = [command for name, (command, *_) in found.items() if name.startswith("grid/")]
-    assert len(grid) == 27 and {re.search(r"--lr (\S+)", command)[1] for command in grid} == {"3e-6", "5e-6", "1e-5"}
-    files = "corpora/my/tasks/nc:corpora/my/tasks/nc/translate_train"
-    assert all(f"{files} en,de,fr en,de,fr --no-scores" in command for command in grid)
+@pytest.mark.parametrize(
+    "setting, rates", [("understanding", "1e-5,2e-5,3e-5"), ("translate-train-all", "3e-6,5e-6,1e-5")]
+)
+def test_the_grid_of_xtreme(tmp_path, setting, rates):
+    """V9, table 9. Tagging is as in transfer; TyDiQA has no validation text."""
+    steps = Experiment(RECIPES / f"xtreme/{setting}.yaml", ["grid={table-9}"], tmp_path).steps
+    trained = {step.name.partition("/")[2]: step.commands[0] for step in steps if step.name.startswith("finetune/")}
+    for task in xtreme.LANGUAGES:
+        *_, grid = [word.removeprefix("--grid=") for word in trained[task] if word.startswith("--grid=")]
+        expected = "1e-5,2e-5,3e-5" if task in ("udpos", "panx") else rates
+        assert grid == ("" if task == "tydiqa" else f"lr={expected} max-epoch=3,5,10 batch-size=16,32,64"), task
 
 
 def test_xglue_s_studies_have_its_settings(tmp_path):
@@ -146,16 +150,24 @@ def test_summaries_are_zero_shot_from_english(tmp_path):
 
 
 def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):
-    """V9's second setting. The paper has no scores of tagging in it."""
+    """V9's second setting: nine tasks, tagging as in the first; V9b and V11: TyDiQA from XQuAD, retrieval from XNLI."""
     found = commands("xtreme/translate-train-all.yaml", tmp_path, "init=FILE")
-    assert found["tasks"][0].endswith("--tasks xnli,pawsx,xquad,mlqa,tydiqa --skip-invalid")
+    transfer = commands("xtreme/understanding.yaml", tmp_path, "init=FILE")
+    assert found["tasks"][0].endswith("--tasks xnli,pawsx,udpos,panx,xquad,mlqa,tydiqa --skip-invalid")
     for task in xtreme.TRANSLATED_TRAINING:
         folder, languages = f"{tmp_path}/tasks/{task}", ",".join(sorted(xtreme.LANGUAGES[task]))
         configs = "--config recipes/veco/config/finetune.yaml --config recipes/veco/config/translate-train-all.yaml"
         files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores {configs}"
         assert files in found[f"finetune/{task}"][0]
+    for task in ("udpos", "panx"):
+        assert found[f"finetune/{task}"] == transfer[f"finetune/{task}"]
+    assert "--valid-langs" not in found["finetune/xquad"][0]  # the languages of its translated dev files
+    assert f" --finetune-from-model={tmp_path}/xquad/checkpoint_best.pt " in found["finetune/tydiqa"][0]
     assert found["retrieve"][0].startswith(f"fairseq-xl search xtreme {tmp_path}/xnli/checkpoint_best.pt data-bin/my ")
-    assert found["submission"][0].count("/submission/.") == 6
+    assert found["submission"] == transfer["submission"]
+    languages = ",".join(sorted(xtreme.LANGUAGES["xquad"]))
+    found = commands("xtreme/understanding.yaml", tmp_path, "init=FILE", "xquad-valid-langs={xquad-langs}")
+    assert f" --valid-langs {languages} " in found["finetune/xquad"][0]
 
 
 @pytest.mark.parametrize("small, tasks", [("xglue/smoke-understanding.yaml", 9), ("xtreme/smoke.yaml", 7)])

@@ -183,7 +183,7 @@ NANO = "--layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
 def run_experiment(tmp_path, file, *more):
     """Runs an experiment on a small release at nano size, with the vocabulary of the release's corpus."""
     preprocess([str(tmp_path / "corpus/corpus.yaml"), str(tmp_path / "data-bin")])
-    settings = f"settings=recipes/xglue/config/understanding-toy.yaml {NANO}"
+    settings = f"settings=--config recipes/xglue/config/understanding-toy.yaml {NANO}"
     values = [f"data={tmp_path}/data-bin", settings, "predict=--cpu"]
     options = ["--output", str(tmp_path / "out"), "--updates", "2", *more]
     experiment.main([str(RECIPES / file), *values, *options])
@@ -207,9 +207,15 @@ def test_translate_train_all_at_nano_size(tmp_path):
 
 @pytest.mark.slow
 def test_translate_train_all_becomes_a_submission(tmp_path):
-    translate_train_all(tmp_path)
-    submitted = {path.name for path in (tmp_path / "out/submission").iterdir() if path.is_dir()}
-    assert submitted == {"xnli", "pawsx", "xquad", "mlqa", "tydiqa", "bucc2018", "tatoeba"}
+    """All nine tasks, and the leaderboard's average of their scores. TyDiQA begins with XQuAD's weights."""
+    translate_train_all(tmp_path, f"labels={tmp_path}/labels", "--only", "score")
+    scores = json.loads((tmp_path / "out/scores/scores.json").read_text())
+    assert scores["complete"] == 9 and not scores["missing"]
+    averages = [entry["average"] for entry in scores["tasks"].values()]
+    assert scores["average"] == pytest.approx(sum(averages) / 9, abs=0.01)
+    assert "'valid_langs': None" in (tmp_path / "out/xquad/train.log").read_text(encoding="utf-8")
+    log = (tmp_path / "out/tydiqa/train.log").read_text(encoding="utf-8")
+    assert f"loading pretrained model from {tmp_path}/out/xquad/checkpoint_best.pt" in log
 
 
 @pytest.mark.slow

@@ -248,6 +248,8 @@ class Report:
         if intervals not in ("one", "both"):
             raise UserError(f"{self.experiment.path}: {title}: intervals: {intervals}: choose one or both")
         averaged = self.names(average) if average else []
+        if unknown := set(averaged).difference(columns):
+            raise UserError(f"{self.experiment.path}: {title}: average: {min(unknown)} is not a column")
         lines, without_seeds, both = [], [], intervals == "both"
         self.averages[title], self.examples[title], self.omitted[title] = {}, {}, set()
         for name, row, values in self.rows(rows):

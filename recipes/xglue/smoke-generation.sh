@@ -5,8 +5,8 @@
 # and titles (smoke.yaml lists the commands). Ends with
 #     denoise BLEU=<d> copy=<e>
 #     ntg BLEU xdae=<a> xfnp=<b> random=<c>
-# All are averages over the two languages; copy is the score of the corrupted text without its <mask>. Paths are
-# relative to the repository. A repeated run resumes.
+# All are cased BLEU, averages over the two languages; copy is the score of the corrupted text without its <mask>. Paths
+# are relative to the repository. A repeated run resumes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"

@@ -86,7 +86,11 @@ def test_each_study_of_a_sweep_prints_its_own_table(tmp_path, capsys):
     write(tmp_path / "each/de/scores.json", {"languages": {"de": score}})
     report.main([str(ROOT / "recipes/xglue/sweep.yaml"), str(tmp_path), "languages=de,fr"])
     tables = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert tables == ["| each: bleu | de | fr | average |", "| --- | --- | --- | --- |", "| de | 5.0 ± 1.0 |  |  |"]
+    assert tables == [
+        "| each: BLEU-4, cased | de | fr | average |",
+        "| --- | --- | --- | --- |",
+        "| de | 5.0 ± 1.0 |  |  |",
+    ]
 
 
 def test_intervals_of_shares_stay_within_their_scale():

@@ -92,8 +92,8 @@ def test_tables_over_seeds_over_examples_and_of_what_was_not_run(tmp_path):
     for seed, english in ((1, 10.0), (2, 14.0)):
         scored(tmp_path / f"xdae/ntg-pivot-{seed}", bleu=(english, 2.0), rouge_l=(20.0, 30.0))
     scored(tmp_path / "random/ntg-pivot-1", bleu=(1.0, 2.0))
-    (rows,) = tables(tmp_path, "BLEU-4", "models=random,xdae,xfnp", "seeds=1,2")
-    assert rows[0] == "| BLEU-4 | en | de | average |" and rows[2] == "| random |  |  |  |"
+    (rows,) = tables(tmp_path, "BLEU-4, cased", "models=random,xdae,xfnp", "seeds=1,2")
+    assert rows[0] == "| BLEU-4, cased | en | de | average |" and rows[2] == "| random |  |  |  |"
     # Student's t of two seeds is 12.706, the error half their difference: logit 12 % = -1.992 ± 0.254 / (0.12 · 0.88)
     # and, of the averages 6 and 8, logit 7 % = -2.587 ± 0.127 / (0.07 · 0.93)
     assert rows[3] == "| xDAE | 12.0 (1.2–60.2) | 2.0 | 7.0 (1.1–34.6) |" and rows[4] == "| xFNP |  |  |  |"
@@ -142,7 +142,7 @@ def test_the_first_words_are_as_many_as_score_best_on_validation_text(tmp_path, 
 
 def test_table_of_denoising_has_the_copies(tmp_path):
     scored(tmp_path / "xfnp/denoise", bleu=(40.0, 50.0))
-    (rows,) = tables(tmp_path, "BLEU")
+    (rows,) = tables(tmp_path, "denoising: BLEU-4, cased")
     assert rows[2:] == [
         "| xFNP | 40.0 ± 1.0 | 50.0 ± 2.0 | 45.0 |",
         "| xFNP, its input copied | 40.0 ± 1.0 | 50.0 ± 2.0 | 45.0 |",
@@ -178,9 +178,11 @@ def test_comparison_on_a_corpus_folder(warm, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed == (output / "report.md").read_text(encoding="utf-8")
     models = {"random": "random", "xlm": "XLM (MLM + TLM)", "xdae": "xDAE", "xfnp": "xFNP"}
-    for mode, part in zip(("pivot", "multi-language"), printed.split("| BLEU-4 | en | de | average |")[1:]):
+    for mode, part in zip(
+        ("pivot", "multi-language"), printed.split("| BLEU-4, lower-cased | en | de | average |")[1:]
+    ):
         scores = [json.loads((output / f"{model}/ntg-{mode}-1/scores.json").read_text()) for model in models]
-        averages = [[found["languages"][code]["bleu"]["score"] for code in ("en", "de")] for found in scores]
+        averages = [[found["languages"][code]["bleu_lower"]["score"] for code in ("en", "de")] for found in scores]
         rows = part.splitlines()[2:7]
         assert [row.split(" | ")[0] for row in rows] == [
             f"| {name}" for name in (*models.values(), "the page's first words")
@@ -254,10 +256,10 @@ def sweep(study, data, output, files, *more):
 @pytest.mark.slow
 def test_the_noises_of_the_paper(warm, data_bin, official, tmp_path):
     """G14, on XGLUE's titles; a repeated run writes no checkpoint."""
-    pretraining = " ".join(map(str, [XGLUE / "config/xdae-toy.yaml", *SHORT, "--warmup-updates", 1]))
+    pretraining = " ".join(map(str, ["--config", XGLUE / "config/xdae-toy.yaml", *SHORT, "--warmup-updates", 1]))
     command = ["noise", data_bin, tmp_path / "out", official("ntg"), f"pretraining={pretraining}"]
     rows = sweep(*command)
-    assert rows[0] == "| noise: bleu | en | de | average |"
+    assert rows[0] == "| noise: BLEU-4, lower-cased | en | de | average |"
     names = ["shuffle+drop+mask", "infill", "shuffle+drop+mask+infill"]
     assert [row.split(" | ")[0] for row in rows[1:]] == [f"| {name}" for name in names]
     for name, row in zip(names, rows[1:]):
@@ -289,9 +291,9 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):
         "each": {"en": "en", "de": "de"},
     }
     for study, models in studies.items():
-        score = "rouge_l" if study == "each" else "bleu"
-        rows = sweep(study, data_bin, tmp_path / "out", files, f"score={score}", "valid-langs=en")
-        assert rows[0] == f"| {study}: {score} | en | de | average |"
+        score, name = ("rouge_l", "ROUGE-L") if study == "each" else ("bleu_lower", "BLEU-4, lower-cased")
+        rows = sweep(study, data_bin, tmp_path / "out", files, f"scores={score}", "valid-langs=en")
+        assert rows[0] == f"| {study}: {name} | en | de | average |"
         assert [row.split(" | ")[0] for row in rows[1:]] == [f"| {name}" for name in models]
         for name, trained in models.items():
             log = (tmp_path / f"out/{study}/{name}/train.log").read_text()
@@ -303,9 +305,12 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):
 def test_summaries_at_nano_size(warm, data_bin, official, tmp_path):
     """G15: trained on and selected by English, tested in both languages, by ROUGE-L."""
     settings = f"settings=--config {XGLUE}/config/generation-toy.yaml {' '.join(map(str, SHORT))}"
-    files = [f"data={data_bin}", f"files={official('ntg')}", "languages=en,de"]
+    files = [f"data={data_bin}", f"files={official('ntg')}", "languages=en,de", "averaged=de"]
     options = ["--output", str(tmp_path / "out"), "--only", "pivots,report"]
     experiment.main([str(XGLUE / "summaries.yaml"), *files, settings, "generate=--beam 1 --max-len-b 6", *options])
     log = (tmp_path / "out/pivots/en/train.log").read_text()
     assert "'train_langs': 'en'" in log and "'valid_langs': 'en'" in log
-    assert re.search(r"\| en \| \d+\.\d \(.*\) \| \d+\.\d \(", (tmp_path / "out/report.md").read_text())
+    (cells,) = re.findall(
+        r"\| en \| \d+\.\d \(.*\) \| (\d+\.\d) \(.*\| (\S+) \|", (tmp_path / "out/report.md").read_text()
+    )
+    assert cells[0] == cells[1]  # the average leaves English out

@@ -232,7 +232,7 @@ def test_understanding_of_monotrans_has_the_kept_scores(capsys):
 
 def test_the_ablation_of_veco_has_the_kept_scores(capsys):
     """Intervals are those over seeds, where there are some."""
-    shown = printed(capsys, "veco", "ablation", "ablation", values=["others=de,es,fr,ru,zh"])
+    shown = printed(capsys, "veco", "ablation-lohelp", "ablation", values=["others=de,es,fr,ru,zh"])
     shown = re.sub(r"\(seeds ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", shown)
     rows = [row for row in shown.replace("(examples ", "(").splitlines() if re.match(r"\| .* \| \d\d\.\d", row)]
     text = page("veco")

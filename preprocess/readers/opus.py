@@ -50,7 +50,7 @@ def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
             raise UserError(f"{path}: there is no such file")
     stages = Stages(folder, "corpus")
     with locked(stages):
-        hashes = {path.name: sha256_of(path) for path in archives}
+        hashes = dict(zip(_names(archives), map(sha256_of, archives)))
         inputs = {"pair": pair, "held_out": held_out, "archives": list(hashes.values())}
         outputs = [folder / f"{bitext_path(split, pair)}.{side}" for split in SPLITS for side in pair.split("-")]
         counts = stages.run(f"corpus {pair}", inputs, outputs, lambda: _write(folder, pair, archives, held_out))
@@ -82,7 +82,13 @@ def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict
                 counts[split] += 1
                 for file, text in zip(files.get(split, ()), texts):
                     file.write(f"{text}\n".encode())
-    return counts | {path.name: archive_counts for path, archive_counts in zip(archives, read)}
+    return counts | dict(zip(_names(archives), read))
+
+
+def _names(archives: list[Path]) -> list[str]:
+    """File names of archives, with their folders if names repeat, as those of OPUS do: Tanzil/en-sw.txt.zip."""
+    names = [path.name for path in archives]
+    return names if len({*names}) == len(names) else [f"{path.parent.name}/{path.name}" for path in archives]
 
 
 def _draw(pair: str, archives: list[Path], held_out: int) -> list[tuple[str, int, str, str]]:

@@ -1,11 +1,14 @@
 """The YAML description: what it means, and every mistake in it."""
 
+from pathlib import Path
+
 import pytest
 
 from fairseq_xl.errors import UserError
 from preprocess.check import check
 from preprocess.config import Side, Split, read_config
 
+ROOT = Path(__file__).parents[2]
 GOOD = """
 languages: [en, de, no]
 monolingual:
@@ -14,6 +17,27 @@ monolingual:
 bitext:
   en-de: {train: t.en-de, test: [x, y]}
 """
+
+
+SOURCES = {  # X3b
+    "opus": {"fr", "es", "ru", "ar", "zh", "de", "el", "bg", "tr", "vi", "th", "ur", "sw"},
+    "iitb": {"hi"},
+}
+
+
+def test_the_papers_text_is_described():
+    """XLM's 15 languages, each with monolingual text and bitext with English; 80,000 merges, 95,000 symbols, 0.5."""
+    config, found = read_config(ROOT / "recipes/xlm/corpus.yaml")
+    foreign = set.union(*SOURCES.values())
+    assert not found and {*config.languages} == {"en", *foreign} and len(config.languages) == 15
+    assert {folder.name for folder in config.folders} == {*config.languages, *(f"en-{code}" for code in foreign)}
+    for folder, _, side in config.sides():
+        language = folder.name.removeprefix("en-")
+        source = next((name for name, codes in SOURCES.items() if language in codes), None)
+        expected = "wikipedia" if language == folder.name else source
+        assert all(file.startswith(f"../../corpora/{expected}/") for file in side.files)
+    vocabulary = config.vocabulary
+    assert (vocabulary.model, vocabulary.codes, vocabulary.size, vocabulary.alpha) == ("fastbpe", 80000, 95000, 0.5)
 
 
 def _written(tmp_path, text):

@@ -11,6 +11,7 @@ from preprocess.readers.text import letters_and_digits
 
 
 def write_zip(path, english, german, pair="de-en"):
+    path.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("README", "Corpus Name: Books\n")
         for language, lines in (("de", german), ("en", english)):
@@ -66,8 +67,10 @@ def test_no_held_out_sentence_is_in_training(tmp_path):
         f"Buch {number} ist {word}" for number in range(200) for word in ("bläulich", "himmelblau")
     ]
     folder = tmp_path / "out"
-    archives = [str(write_zip(tmp_path / f"{name}.zip", english, german)) for name in ("one", "two")]
+    archives = [str(write_zip(tmp_path / name, english, german)) for name in ("one/de-en.zip", "two/de-en.zip")]
     assert main([str(folder), *archives, "--pair", "en-de", "--held-out", "15"]) == 0
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert [*manifest["archives"]] == ["one/de-en.zip", "two/de-en.zip"] == [*manifest["counts"]][-2:]
     found = read(folder)
     assert len(found["test"]) == len(found["valid"]) == 15 and len(found["train"]) > 1000
     for side in (0, 1):

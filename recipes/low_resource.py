@@ -2,8 +2,10 @@
 
     python -m recipes.low_resource FOLDER OUTPUT --langs es,fr,en --share 0.1 --vocabulary N
 
-Writes every tenth page of FOLDER/mono/train.es to OUTPUT/mono/train.es; empty lines separate pages. OUTPUT/corpus.yaml
-describes this text, all text of the other languages, and the validation text, for `fairseq-xl data prepare`.
+Writes every tenth page of FOLDER/mono/train.es to OUTPUT/mono/train.es; empty lines separate pages. Without
+FOLDER/mono/test.es every second page of the validation text is for the test. OUTPUT/corpus.yaml describes this text and
+all text of the other languages for `fairseq-xl data prepare`. --codes N: N merges of XLM's kind, of text with case and
+accents, in place of N pieces of SentencePiece.
 """
 
 import argparse
@@ -20,6 +22,13 @@ from recipes.corpus import VOCABULARY, description, make
 from recipes.unpaired import pages, write
 
 
+def evaluation_text(folder: Path, language: str) -> dict[str, list[list[str]]]:
+    """The pages of "valid" and "test": those of the corpus, or its validation pages in turn if it has no test text."""
+    valid, test = (stored(folder / f"mono/{split}.{language}") for split in ("valid", "test"))
+    every = pages(valid)
+    return {"valid": every, "test": pages(test)} if test.is_file() else {"valid": every[::2], "test": every[1::2]}
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m recipes.low_resource", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, help="the corpus folder")
@@ -28,7 +37,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--share", action=in_range(float, "more than 0"), default=0.1, help="share of its pages (default: 0.1)"
     )
-    parser.add_argument("--vocabulary", **VOCABULARY)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--vocabulary", **VOCABULARY)
+    size.add_argument("--codes", action=VOCABULARY["action"], help="number of merges")
     error_reporting.install()
     options = parser.parse_args(arguments)
     folder, output, codes = options.folder.resolve(), options.output.resolve(), language_codes("--langs", options.langs)
@@ -41,8 +52,13 @@ def main(arguments: list[str] | None = None) -> None:
     selected = [page for i, page in enumerate(all_pages) if int((i + 1) * options.share) > int(i * options.share)]
     if not selected:
         raise UserError(f"--share {options.share}: none of the {len(all_pages)} pages of {text} is left")
-    write(output / f"mono/train.{codes[0]}", selected)
-    content["monolingual"][codes[0]]["train"] = f"{output}/mono/train.{codes[0]}"
+    texts = {"train": selected, **evaluation_text(folder, codes[0])}
+    for split, text_pages in texts.items():
+        write(output / f"mono/{split}.{codes[0]}", text_pages)
+    content["monolingual"][codes[0]] = {split: f"{output}/mono/{split}.{codes[0]}" for split in texts}
+    if options.codes:  # the vocabulary is not cut
+        kind = {"model": "fastbpe", "lowercase_and_remove_accent": False}
+        content["vocabulary"] |= {**kind, "codes": options.codes, "size": 2 * options.codes}
     with replacing(output / "corpus.yaml") as file:
         file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())
     sys.stderr.write(f"{codes[0]}: {len(selected)} of {len(all_pages)} pages, {sum(map(len, selected))} lines\n")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fairseq_xl import register
 from fairseq_xl.data.framing import FRAMINGS
 from fairseq_xl.data.store.binarized_text import check_sizes
 from fairseq_xl.data.store.manifest import check_fingerprint, data_folders, manifest_tokenizers, read_manifest
@@ -87,6 +88,7 @@ def open_checkpoint(
     Raises `UserError` for other content, weights that are not `finite`, a wrong configuration, a damaged identity, and
     another `dictionary`.
     """
+    register()  # the configuration names models and tasks
     content = checkpoints.check_checkpoint(checkpoints.load_plain(path) if content is None else content, path)
     cfg = check_configuration(content, path).get("cfg") or {}
     if finite:

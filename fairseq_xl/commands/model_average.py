@@ -9,7 +9,6 @@ import logging
 import os
 from typing import Any
 
-from fairseq_xl import register
 from fairseq_xl.commands import Options, argument, command, flag
 from fairseq_xl.errors import UserError
 
@@ -39,7 +38,6 @@ def main(options: Options) -> None:
         raise UserError("--updates chooses among the files of --last; --inputs names them")
     else:
         paths = options.inputs
-    register()  # architectures say which of their options change the meaning of weights
     folder = os.path.dirname(options.output) or "."
     if not os.path.isdir(folder):
         raise UserError(f"--output {options.output}: there is no folder {folder}")

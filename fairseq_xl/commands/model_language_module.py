@@ -7,7 +7,6 @@ A module is that of a checkpoint, or is made from embeddings (Artetxe et al. 202
 
 import argparse
 
-from fairseq_xl import register
 from fairseq_xl.checkpoints.embedding_files import read as read_vectors
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.manifest import first_folder
@@ -42,7 +41,6 @@ def main(options: Options) -> None:
     from fairseq_xl.checkpoints.identity import open_checkpoint
     from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 
-    register()
     checkpoint = open_checkpoint(options.checkpoint, finite=False)
     module = language_modules.extract(checkpoint)
     if options.command == "from-embeddings":  # the module's output bias is 0: only masked language modeling reads it

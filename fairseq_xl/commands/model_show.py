@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl import register
 from fairseq_xl.commands import Options, argument, command, flag
 
 #: directions in the text
@@ -24,7 +23,6 @@ SHOWN = 30
     flag("--json", "one JSON object per file, a line each"),
 )
 def main(options: Options) -> None:
-    register()
     from fairseq_xl.checkpoints.description import describe
 
     for file in options.files:

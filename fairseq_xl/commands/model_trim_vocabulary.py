@@ -9,7 +9,6 @@ language model or translation model can no longer predict removed pieces, and th
 text may get more pieces.
 """
 
-from fairseq_xl import register
 from fairseq_xl.commands import Options, argument, command, several
 
 
@@ -20,7 +19,6 @@ from fairseq_xl.commands import Options, argument, command, several
     several("--keep", "further text whose pieces stay; XX chooses DATA's word tokenizer, if any", "[XX=]FILE"),
 )
 def main(options: Options) -> None:
-    register()
     from fairseq_xl.checkpoints.vocabulary_trimming import trim_vocabulary
 
     trim_vocabulary(options)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl import register
 from fairseq_xl.commands import DATA, Options, argument, command
 from fairseq_xl.data.store.manifest import first_folder
 from fairseq_xl.errors import UserError, language_pair, named_values
@@ -44,7 +43,6 @@ def main(options: Options) -> dict[str, Any]:
         if not gold:
             raise UserError(f"--similarity {pair}={paths}: expected XX-YY=DATA:GOLD, the words and their ratings")
         rated[pair] = word_embeddings.read_similarities(data, gold)
-    register()  # checkpoints are of registered models
     from fairseq_xl.embeddings.words import WordEmbeddings  # it imports torch, for which --help does not wait
 
     files: dict[str | None, str] = {None: options.embeddings}

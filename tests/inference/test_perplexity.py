@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -52,6 +54,12 @@ def test_perplexity_by_hand(data_bin, corpus, checkpoint, capsys):
         bigram = found["bigram"]
         assert {bigram[name] == found[name] for name in ("tokens", "words", "sentences")} == {True}
         assert 1 < bigram["perplexity"] < len(task.dictionary) and bigram["word_perplexity"] > bigram["perplexity"]
+
+
+def test_a_process_that_has_registered_nothing_opens_a_checkpoint(checkpoint):
+    """As the command is run; in the process of the tests all models are registered."""
+    code = f"from fairseq_xl.checkpoints.identity import open_checkpoint\nopen_checkpoint({str(checkpoint)!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_it_is_that_of_the_log(data_bin, checkpoint, capsys):

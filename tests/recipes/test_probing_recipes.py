@@ -88,14 +88,17 @@ def test_words_and_their_translations_are_compared(sample, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_little_text_is_modeled_alone_and_with_other_languages(sample, tmp_path, capsys):
-    values = [f"corpus={sample}", "vocabulary=400", "--updates", "2", "share=0.25"]
-    experiment.main([str(RECIPES / "xlm/low-resource.yaml"), *values, "--output", str(tmp_path / "out")])
+    values = [f"corpus={sample}", "vocabulary=--vocabulary 400", "--updates", "2", "share=0.25"]
+    experiment.main([str(RECIPES / "xlm/low-resource-toy.yaml"), *values, "--output", str(tmp_path / "out")])
     shown = capsys.readouterr().out
     for name in (r"es", r"es \+ fr", r"es \+ en", r"es \+ fr \+ en", "bigram model, es"):
         assert re.search(rf"^\| {name} \| [\d.]+ \| [\d.]+ \|$", shown, re.MULTILINE), name
     lines = {code: (sample / f"mono/train.{code}").read_text().splitlines() for code in ("es",)}
     kept = (tmp_path / "out/text/mono/train.es").read_text().splitlines()
     assert {*kept} <= {*lines["es"]} and 0.15 < len(kept) / len(lines["es"]) < 0.35
+    lines = {split: (tmp_path / f"out/text/mono/{split}.es").read_text().split("\n\n") for split in ("valid", "test")}
+    pages = (sample / "mono/valid.es").read_text().strip().split("\n\n")
+    assert [page.strip() for page in lines["valid"]] == pages[::2] and len(lines["test"]) == len(pages) // 2
     log = (tmp_path / "out/related/pretrained-1/train.log").read_text()
     assert '"valid_clm_es_loss"' in log and '"valid_clm_fr_loss"' in log and '"valid_clm_en_loss"' not in log
 
@@ -143,6 +146,9 @@ def test_shares_of_text(sample, tmp_path):
     with pytest.raises(UserError, match=r"--share 0.0001: none of the \d+ pages of .*train.es is left"):
         low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", "0.0001"])
     low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", "1"])
+    low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", "1", "--codes", "50"])
+    config, problems = read_config(tmp_path / "corpus.yaml")
+    assert not problems and (config.vocabulary.model, config.vocabulary.codes) == ("fastbpe", 50)
     kept, every = (folder / "mono/train.es" for folder in (tmp_path, sample))
     assert kept.read_text().split("\n\n") == every.read_text().split("\n\n")
 

@@ -240,7 +240,7 @@ def test_the_ablation_of_veco_has_the_kept_scores(capsys):
 
 
 def test_language_models_of_little_text_have_the_kept_scores(capsys):
-    shown, text = printed(capsys, "xlm", "low-resource", "low-resource"), page("xlm")
+    shown, text = printed(capsys, "xlm", "low-resource-toy", "low-resource"), page("xlm")
     rows = re.findall(r"^\| (.+) \| ([\d.]+) \| ([\d.]+) \|$", shown, re.MULTILINE)
     lines = [f"| {name} | {piece} | {float(word):,.0f} |" for name, piece, word in rows]
     assert len(lines) == 5 and not [line for line in lines if line not in text]

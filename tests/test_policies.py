@@ -48,7 +48,7 @@ LAYERS = {
         *("data", "inference", "mining", "serving", "planning", "embeddings", "checkpoints", "evaluation", "register"),
     },
     "__main__": {"commands"},
-    "checkpoints": {"data"},
+    "checkpoints": {"data", "register"},
     "optimizers": {"checkpoints"},
     "embeddings": {"data", "checkpoints"},
     "evaluation": set(),

@@ -2,7 +2,7 @@
 
     fairseq-xl model dictionary downloads/mlm_tlm_xnli15_1024.pth data-bin/xlm/dict.txt
 
-`fairseq-preprocess --srcdict` and `fairseq-xl data prepare --dict` read it.
+`fairseq-preprocess --srcdict` reads it.
 """
 
 from fairseq_xl.commands import Options, argument, command

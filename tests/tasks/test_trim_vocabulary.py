@@ -100,14 +100,13 @@ def test_the_folder_is_one_of_preprocess(trimmed):
 
 
 def test_preprocess_makes_more_text_for_it(trimmed, corpus, tmp_path):
-    """With the model and the dictionary; the same as the command makes of the binarized text."""
+    """With its vocabulary; the same as the command makes of the binarized text."""
     mono = {split: str(corpus / f"{split}.en") for split in ("train", "valid")}
     described = {"languages": ["en"], "monolingual": {"en": mono}}
     (tmp_path / "en.yaml").write_text(yaml.safe_dump(described), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binarize, "run_fairseq", preprocess_here)
-        vocabulary = (trimmed / "sentencepiece.model", trimmed / "dict.txt")
-        prepare(tmp_path / "en.yaml", tmp_path / "data", 1, *vocabulary)
+        prepare(tmp_path / "en.yaml", tmp_path / "data", vocabulary_from=trimmed)
     for split in ("train", "valid"):
         for end in ("bin", "idx"):
             name = f"en/{split}.{end}"

@@ -35,7 +35,8 @@ COMMANDS = {
     for path in sorted(Path(__file__).parent.glob("[!_]*.py"))
 }
 COMMANDS |= {f"data {name}": f"preprocess.commands.{name}" for name in ("prepare", "encode", "verify", "sample")}
-COMMANDS |= {"data disjoint": "preprocess.disjoint", "data romanian": "preprocess.readers.romanian"}
+COMMANDS |= {f"data {name}": f"preprocess.{name}" for name in ("disjoint", "sentences")}
+COMMANDS |= {"data romanian": "preprocess.readers.romanian"}
 COMMANDS |= {f"data read {name.replace('_', '-')}": f"preprocess.readers.{path}" for name, path in READERS.items()}
 COMMANDS = dict(sorted(COMMANDS.items()))
 CONTINUING = ("back-translate", "search negatives")  # a stopped run continues

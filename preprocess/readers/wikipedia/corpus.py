@@ -4,13 +4,15 @@ import hashlib
 import heapq
 import html
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tqdm import tqdm
 
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import sha256_of
+from fairseq_xl.io.versions import version
+from preprocess import sentences
 from preprocess.readers.folder import describe, mono_path
 from preprocess.readers.text import has_letter, one_line
 from preprocess.readers.wikipedia import dump, extracted
@@ -23,7 +25,7 @@ SPLITS = ("train", "valid")
 logger = logging.getLogger("preprocess")
 
 
-def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: int) -> None:
+def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: int, divides: bool = False) -> None:
     """Writes the corpus folder.
 
     Args:
@@ -31,12 +33,15 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
         sources: for each language, dumps, output files of wikiextractor, or folders of such files.
         held_out: documents for validation in each language; a small language has fewer.
         workers: processes that convert wikitext to text.
+        divides: whether paragraphs are divided into sentences.
 
     Raises UserError for errors that the user can correct.
     """
     files = {language: [file for path in paths for file in files_of(path)] for language, paths in sources.items()}
     kinds = {path: kind_of(path) for paths in files.values() for path in paths}
-    version = dump.wikiextractor_version() if DUMP in kinds.values() else None
+    wikiextractor = dump.wikiextractor_version() if DUMP in kinds.values() else None
+    splitters = {language: sentences.splitter(language) if divides else None for language in files}
+    divided_by = {sentences.PACKAGE: version(sentences.PACKAGE)} if divides else {}
     stages = Stages(folder, "corpus")
     with locked(stages):
         counts, hashes = {}, {}
@@ -48,16 +53,26 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
                 {
                     "held_out": held_out,
                     "files": hashes[language],
-                    "wikiextractor": version if DUMP in map(kinds.get, paths) else None,
-                },
+                    "wikiextractor": wikiextractor if DUMP in map(kinds.get, paths) else None,
+                }
+                | divided_by,
                 outputs,
-                lambda: _write(outputs, language, [(path, kinds[path]) for path in paths], held_out, workers),
+                lambda: _write(
+                    outputs, language, [(path, kinds[path]) for path in paths], held_out, workers, splitters[language]
+                ),
             )
-        manifest = {"counts": counts, "sources": hashes, "wikiextractor": version}
+        manifest = {"counts": counts, "sources": hashes, "wikiextractor": wikiextractor} | divided_by
         stages.finish(manifest, lambda: describe(folder, list(files), []))
 
 
-def _write(outputs: list[Path], language: str, files: list[tuple[Path, str]], held_out: int, workers: int) -> dict:
+def _write(
+    outputs: list[Path],
+    language: str,
+    files: list[tuple[Path, str]],
+    held_out: int,
+    workers: int,
+    sentences_of: Callable[[str], list[str]] | None,
+) -> dict:
     """Writes a language's documents, separated by empty lines; counts documents, lines and words of each split."""
     counts = {split: {"documents": 0, "lines": 0, "words": 0} for split in SPLITS}
     failed = []
@@ -65,6 +80,8 @@ def _write(outputs: list[Path], language: str, files: list[tuple[Path, str]], he
         documents = tqdm(_documents(files, workers, failed), desc=language, unit=" documents", unit_scale=True)
         for split, lines in divided(documents, held_out):
             count, file = counts[split], train if split == "train" else valid
+            if sentences_of:
+                lines = [sentence for line in lines for sentence in sentences_of(line)]
             text = "".join(f"{line}\n" for line in lines)
             file.write((f"\n{text}" if count["documents"] else text).encode())
             count["documents"] += 1

@@ -33,12 +33,13 @@ def main(arguments: list[str] | None = None) -> int:
         help="documents of each language for validation (default: 500; at most a tenth of all)",
     )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes for dumps (default: 1)")
+    parser.add_argument("--sentences", action="store_true", help="write a sentence a line, in place of a paragraph")
     options = parser.parse_args(arguments)
 
     def work() -> None:
         check_number("--held-out", options.held_out, "1 or more")
         check_number("--workers", options.workers, "1 or more", bounds.MOST_PROCESSES)
-        build(options.destination, _sources(options.sources), options.held_out, options.workers)
+        build(options.destination, _sources(options.sources), options.held_out, options.workers, options.sentences)
 
     return run(work, options.destination, "wikipedia: ")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.store.binarized_text import SIZE, Header, read_header
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.indexed_text import SIZE, Header, read_header
 
 CHUNK = 1 << 20  # sizes of lines in memory at a time
 

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fairseq_xl import register
 from fairseq_xl.data.framing import FRAMINGS
-from fairseq_xl.data.store.binarized_text import check_sizes
 from fairseq_xl.data.store.manifest import check_fingerprint, data_folders, manifest_tokenizers, read_manifest
 from fairseq_xl.data.store.plain_folder import dictionary_file, plain_files, plain_languages
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
@@ -29,6 +28,7 @@ from fairseq_xl.io.configuration import check_configuration, check_values
 from fairseq_xl.io.files import FORMATS, check_format, write_json
 from fairseq_xl.io.fingerprints import sampled, sha256_of
 from fairseq_xl.io.folders import locked
+from fairseq_xl.io.indexed_text import check_sizes
 from fairseq_xl.io.options import INITIAL, run_option
 
 logger = logging.getLogger(__name__)

@@ -5,18 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.store.binarized_text import (
-    BLOCK_TOKENS,
-    CODES,
-    SIZE,
-    TOKEN_TYPES,
-    header_for,
-    read_header,
-    write_index,
-)
+from fairseq_xl.data.store.binarized_text import BLOCK_TOKENS
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.indexed_text import CODES, SIZE, TOKEN_TYPES, header_for, read_header, write_index
 
 
 def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict[str, Any]]:

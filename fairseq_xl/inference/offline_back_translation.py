@@ -21,13 +21,13 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
-from fairseq_xl.data.store.binarized_text import write_items
 from fairseq_xl.data.store.manifest import one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import read_arrays, write_arrays
 from fairseq_xl.io.files import FORMATS, write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
 from fairseq_xl.io.folders import locked
+from fairseq_xl.io.indexed_text import write_items
 from fairseq_xl.io.step_records import begin_parts, difference
 from fairseq_xl.models.beams import BACK_TRANSLATION
 from fairseq_xl.tasks.supervised_translation import XLTranslationConfig, XLTranslationTask

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fairseq_xl.data import Numbers
-from fairseq_xl.data.corpora.documents import AdjacentSegments
+from fairseq_xl.data.corpora.documents import NextSegments
 from fairseq_xl.data.framing import InputLength, pad_rows
 from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.models.monotrans import XLMonoTransModel
@@ -20,7 +19,7 @@ from fairseq_xl.modules.embeddings import init_weights
 from fairseq_xl.objectives.base import Batch, Objective, Term
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 
-#: symbols of a pair: <s>, </s> between the segments, and a </s> after each segment, added if truncation removed it
+#: symbols of a pair: <s>, </s> between the segments, and a </s> after each segment
 SYMBOLS = 4
 SHORTEST = SYMBOLS + 4  # tokens of a pair: two of each segment
 
@@ -47,14 +46,14 @@ class NSPConfig(MaskingConfig):
 class NextSentence(MaskedObjective):
     """Predicts the masked tokens of two segments, and whether the second one follows the first one.
 
-    With probability 1/2 a segment of another document, of about the same length, replaces the second one. As in BERT,
-    positions count through the whole pair, and ``</s>`` stands only at the end of each segment, not between its
-    sentences.
+    Half of the second segments are of another document, and more where a segment is all that is left of a document
+    (`NextSegments`). As in BERT, positions count through the whole pair, and ``</s>`` stands only at the end of each
+    segment, not between its sentences.
     """
 
     Config = NSPConfig
     name = "nsp"
-    corpus_class = AdjacentSegments
+    corpus_class = NextSegments
     model_class = XLMonoTransModel
 
     @property
@@ -80,20 +79,15 @@ class NextSentence(MaskedObjective):
     def check(self, corpus: Any) -> None:
         corpus.check_negatives(self.input_length.text)
 
-    def collated_lengths(self, examples: Numbers, sizes: Numbers, corpus: Any) -> Numbers:
-        """Tokens of each pair with the longest second segment that it may get."""
-        return corpus.sizes_with_negatives(examples, self.input_length.text)
-
     def collate(self, batch_spec: BatchSpec, corpus: Any) -> Batch:
         """The tensors of `masked`, segments (B, T), languages (B, 1), and follows (B,), 1 for the real next segment."""
-        follows = (batch_spec.keys & np.uint64(1)).astype(np.int64)
+        follows = batch_spec.examples % 2
         pairs = self.texts(batch_spec, corpus)
         replaced = np.flatnonzero(follows == 0)
         negatives = corpus.negatives(batch_spec.examples[replaced], self.input_length.text, batch_spec.keys[replaced])
         for index, negative in zip(replaced, negatives):
             pairs[index] = (pairs[index][0], negative)
-        eos = self.dictionary.eos()
-        ended = [[np.append(segment[segment != eos], eos) for segment in pair] for pair in pairs]
+        ended = [[np.append(segment, self.dictionary.eos()) for segment in pair] for pair in pairs]
         framed = [self.framing.pair(*pair) for pair in ended]
         segments = [np.arange(len(tokens)) >= half for tokens, half in framed]
         return self.masked([tokens for tokens, _ in framed], batch_spec.keys) | {

@@ -11,11 +11,11 @@ from omegaconf import open_dict
 from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.store.binarized_text import write_items
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, PADDING
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_lines
+from fairseq_xl.io.indexed_text import write_items
 from fairseq_xl.io.options import INITIAL, option_name
 from fairseq_xl.objectives import OBJECTIVES, build_objectives
 from fairseq_xl.objectives.task_file_objectives import FilesObjective

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.store.binarized_text import Header
+from fairseq_xl.io.indexed_text import Header
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPORA = {

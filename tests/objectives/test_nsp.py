@@ -7,7 +7,7 @@ from tiny_data import write_items
 from tiny_models import DENSE, SIZES, randomized
 from torch.nn import functional as F
 
-from fairseq_xl.data.corpora.documents import AdjacentSegments
+from fairseq_xl.data.corpora.documents import NextSegments
 from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
@@ -20,7 +20,7 @@ ITEMS = [[4, 5, 2], [6, 2], [7, 8, 9, 10, 2], [2], [11, 12, 2], [13, 2]]
 
 @pytest.fixture
 def documents(tmp_path):
-    return AdjacentSegments(write_items(tmp_path / "documents", ITEMS), "en")
+    return NextSegments(write_items(tmp_path / "documents", ITEMS), "en")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def many(tmp_path):
     items = []
     for number in range(200):
         items += [[4 + number % 16] * int(size) + [2] for size in rng.integers(1, 7, size=4)] + [[2]]
-    return AdjacentSegments(write_items(tmp_path / "many", items), "en")
+    return NextSegments(write_items(tmp_path / "many", items), "en")
 
 
 @pytest.fixture
@@ -43,24 +43,36 @@ def model(dictionary, build):
     return randomized(model)
 
 
+def examples_of(corpus, length, follows, count):
+    """Examples of a length whose second segment follows, or not, of several passes."""
+    rng, examples = np.random.default_rng(7), []
+    while len(examples) < count:
+        examples += [example for example in corpus.sample(rng, 4, length)[0].tolist() if example % 2 == follows]
+    return examples[:count]
+
+
 def test_batch_of_a_real_pair_and_of_one_of_another_document(build, spec, documents):
-    """Odd keys keep the second segment. The window 4 5 | 6, 7 8 9 10 is cut behind 6."""
+    """Of the documents 4 5 | 6 | 7 8 9 10 and 11 12 | 13, cut at the end of a sentence."""
     objective = build("nsp", f"nsp.length=24 {NOTHING}")
-    batch = objective.collate(spec([0, 1, 0], [1, 3, 2]), documents)
-    assert batch["follows"].tolist() == [1, 1, 0]
-    assert batch["tokens"].tolist() == [
-        [0, 4, 5, 6, 2, 2, 7, 8, 9, 10, 2],
-        [0, 11, 12, 2, 2, 13, 2, *[PAD] * 4],
-        [0, 4, 5, 6, 2, 2, 13, 2, *[PAD] * 3],
-    ]
-    assert batch["segments"].tolist() == [
-        [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1],
-        [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0],
-        [0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0],
-    ]
-    assert "positions" not in batch  # which then run through
-    assert batch["languages"].tolist() == [[1]] * 3
-    assert batch["padding_mask"].tolist() == batch["tokens"].eq(PAD).tolist()
+    examples = [examples_of(documents, 10, kind, 60) for kind in (1, 0)]
+    batches = [objective.collate(spec(part), documents) for part in examples]
+    assert [batch["follows"].tolist() for batch in batches] == [[1] * 60, [0] * 60]
+    rows = [{tuple(filter(PAD.__ne__, row)) for row in batch["tokens"].tolist()} for batch in batches]
+    assert rows[0] == {
+        (0, 4, 5, 2, 2, 6, 7, 8, 9, 10, 2),
+        (0, 4, 5, 6, 2, 2, 7, 8, 9, 10, 2),
+        (0, 6, 2, 2, 7, 8, 9, 10, 2),
+        (0, 11, 12, 2, 2, 13, 2),
+    }
+    assert (0, 13, 2, 2, 6, 7, 8, 9, 10, 2) in rows[1] or (0, 13, 2, 2, 7, 8, 9, 10, 2) in rows[1]  # all that is left
+    for row in rows[1]:
+        first, second = (tuple(map(int, part.split())) for part in " ".join(map(str, row[1:-1])).split(" 2 2 "))
+        assert (first[0] < 11) == (second[0] >= 11) and first[-1] in {5, 6, 10, 12, 13}
+    row = batches[0]["tokens"].tolist().index([0, 11, 12, 2, 2, 13, 2, *[PAD] * 4])
+    assert batches[0]["segments"][row].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0]
+    assert "positions" not in batches[0]  # which then run through
+    assert batches[0]["languages"].tolist() == [[1]] * 60
+    assert batches[0]["padding_mask"].tolist() == batches[0]["tokens"].eq(PAD).tolist()
 
 
 def test_no_pair_is_longer_than_its_length(build, spec, many):
@@ -75,58 +87,61 @@ def test_no_pair_is_longer_than_its_length(build, spec, many):
 
 def test_half_of_the_pairs_are_real_and_the_others_of_another_document(build, spec, many):
     objective = build("nsp", f"nsp.length=40 {NOTHING}")
-    examples = np.tile(many.all_examples(objective.input_length.text)[0], 10)
-    keys = np.random.default_rng(2).integers(2**64, size=len(examples), dtype=np.uint64)
-    batch = objective.collate(spec(examples, keys), many)
-    assert len(examples) == 2000 and abs(batch["follows"].double().mean() - 0.5) < 0.04
-    texts = many.texts(examples, objective.input_length.text)
+    length = objective.input_length.text
+    examples, _ = many.sample(np.random.default_rng(2), 2000, length)
+    batch, texts = objective.collate(spec(examples), many), many.texts(examples, length)
+    possible = np.array([len(second) > 0 for _, second in texts])
+    assert abs(batch["follows"].numpy()[possible].mean() - 0.5) < 0.04 and not batch["follows"].numpy()[~possible].any()
     same = 0
     for row, segments, follows, (first, second) in zip(batch["tokens"], batch["segments"], batch["follows"], texts):
-        found = row[segments.bool()].tolist()
-        kept = [token for token in second.tolist() if token != 2]
-        assert row[~segments.bool() & row.ne(PAD)].tolist() == [0, *[t for t in first.tolist() if t != 2], 2]
+        actual = row[segments.bool()].tolist()
+        assert row[~segments.bool() & row.ne(PAD)].tolist() == [0, *first.tolist(), 2]
         if follows:
-            assert found == [2, *kept, 2]
-        same += bool(not follows and found[1] == first[0])
+            assert actual == [2, *second.tolist(), 2]
+        same += bool(not follows and actual[1] == first[0])
     # documents n and n + 16 share their only word: another document with the same word is one in sixteen
-    assert 20 < same < 110
+    negatives = len(examples) - int(batch["follows"].sum())
+    assert 0.02 < same / negatives < 0.11
 
 
 def test_a_negative_is_about_as_long_as_the_segment_that_it_replaces(build, spec, tmp_path):
-    """Negatives come from the windows nearest in length, also in a text of 200 pairs."""
+    """Also in a text of 200 pairs. A single sentence fills the room."""
     rng, items = np.random.default_rng(4), []
     for number in range(200):
         items += [[4 + number % 16] * int(size) + [2] for size in rng.integers(1, 120, size=2)] + [[2]]
-    few = AdjacentSegments(write_items(tmp_path / "few", items), "en")
+    few = NextSegments(write_items(tmp_path / "few", items), "en")
     objective = build("nsp", f"nsp.length=512 {NOTHING}")
-    examples = few.all_examples(objective.input_length.text)[0]
-    real, negatives = (
-        np.array([int(sum(row)) for row in objective.collate(spec(examples, examples * 2 + odd), few)["segments"]])
-        for odd in (1, 0)
-    )
-    others = rng.permutation(real)
-    assert np.abs(real - negatives).mean() < 0.25 * np.abs(real - others).mean()
-    assert len(set(negatives)) > 50
+    length = objective.input_length.text
+    examples = few.sample(rng, 2000, length)[0]
+    sizes = np.array([len(second) for _, second in few.texts(examples, length)])
+    examples, sizes = (column[(sizes > 0) & (examples % 2 == 0)] for column in (examples, sizes))
+    negatives = objective.collate(spec(examples), few)["segments"].sum(1).numpy() - 2  # without both </s>
+    permuted = rng.permutation(sizes)
+    assert (negatives <= sizes).all()
+    assert np.abs(sizes - negatives).mean() < 0.25 * np.abs(sizes - permuted).mean()
+    assert len(set(negatives.tolist())) > 50
 
 
 def test_length_reveals_nothing_in_a_few_long_documents(build, spec, tmp_path):
-    """Most segments then have the maximal length, and neighbors in the text belong to one document."""
+    """The segments of other documents are as long as the true ones that they replace."""
     rng, items = np.random.default_rng(5), []
     for number in range(4):
         items += [[4 + number] * int(size) + [2] for size in rng.integers(5, 40, size=250)] + [[2]]
-    long = AdjacentSegments(write_items(tmp_path / "long", items), "en")
-    objective = build("nsp", f"nsp.length=32 {NOTHING}")
-    examples = np.tile(long.all_examples(objective.input_length.text)[0], 20)
-    keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
-    batch = objective.collate(spec(examples, keys), long)
-    sizes = [batch["segments"].sum(1)[batch["follows"] == kind] for kind in (0, 1)]
-    shares = [torch.bincount(found, minlength=18) / len(found) for found in sizes]
-    assert (shares[0] - shares[1]).abs().sum() / 2 < 0.05
+    long = NextSegments(write_items(tmp_path / "long", items), "en")
+    objective = build("nsp", f"nsp.length=84 {NOTHING}")
+    length = objective.input_length.text
+    examples = long.sample(rng, 8000, length)[0]
+    sizes = np.array([len(second) for _, second in long.texts(examples, length)])
+    examples, sizes = (column[(sizes > 0) & (examples % 2 == 0)] for column in (examples, sizes))
+    batch = objective.collate(spec(examples, rng.integers(2**64, size=len(examples), dtype=np.uint64)), long)
+    negatives = batch["segments"].sum(1).numpy() - 2  # without both </s>
+    shares = [np.bincount(lengths, minlength=84) / len(examples) for lengths in (sizes, negatives)]
+    assert len(examples) > 3000 and np.abs(shares[0] - shares[1]).sum() / 2 < 0.05
 
 
 def test_a_text_of_one_document_has_no_negative(build, tmp_path):
     """It is refused before training."""
-    documents = AdjacentSegments(write_items(tmp_path / "one", [[4, 2], [5, 2], [2], [6, 2]]), "en")
+    documents = NextSegments(write_items(tmp_path / "one", [[4, 2], [5, 2], [2]]), "en")
     with pytest.raises(UserError, match="negatives need a second document") as refused:
         build("nsp").check(documents)
     assert "\n" not in str(refused.value)
@@ -140,16 +155,22 @@ def test_a_pair_has_room_for_both_segments(build):
 
 def test_a_document_that_is_most_of_the_text(build, spec, tmp_path):
     items = [[4, 2], [5, 2]] * 500 + [[2], [6, 2], [7, 2]]
-    documents = AdjacentSegments(write_items(tmp_path / "most", items), "en")
+    documents = NextSegments(write_items(tmp_path / "most", items), "en")
     objective = build("nsp", f"nsp.length=8 {NOTHING}")
-    examples = np.arange(40)
-    batch = objective.collate(spec(examples, examples * 2), documents)
-    assert batch["tokens"][:, 4:6].tolist() == [[7, 2]] * 40
+    examples = examples_of(documents, 2, 0, 400)
+    rows = objective.collate(spec(examples), documents)["tokens"].tolist()
+    first = [row for row in rows if row[1] < 6]
+    assert len(first) > 390 and all(set(row[row.index(2) + 2 :]) <= {6, 7, 2, PAD} for row in first)
+
+
+def four(documents):
+    """Two examples whose second segment follows, and two of another document."""
+    return [example for kind in (1, 0) for example in examples_of(documents, 10, kind, 2)]
 
 
 def test_the_loss_written_out(build, spec, documents, model):
     objective = build("nsp", "nsp.length=24 nsp.mask_prob=0.5")
-    batch = objective.collate(spec([0, 1, 1, 0], [1, 3, 2, 4]), documents)
+    batch = objective.collate(spec(four(documents)), documents)
     terms = model(objective.loss, batch)
     assert tuple(terms) == objective.terms == ("nsp_mlm", "nsp")
     hidden = model.encode(batch["tokens"], segments=batch["segments"], padding_mask=batch["padding_mask"])
@@ -167,8 +188,9 @@ def test_the_loss_written_out(build, spec, documents, model):
 
 def test_a_batch_is_the_sum_of_its_pairs(build, spec, documents, check_sums):
     objective = build("nsp", "nsp.length=24 nsp.mask_prob=0.5")
-    together = spec([0, 1, 1], [1, 3, 2])
-    check_sums(objective, documents, together, [spec([0], [1]), spec([1], [3]), spec([1], [2])])
+    examples = four(documents)
+    parts = [spec([example], [key]) for key, example in enumerate(examples)]
+    check_sums(objective, documents, spec(examples, range(4)), parts)
 
 
 def test_a_batch_of_several_languages(build, spec, documents, many):

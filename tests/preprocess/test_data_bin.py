@@ -12,10 +12,10 @@ import sentencepiece
 from tiny_corpus import change, content, write_corpus
 
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path
-from fairseq_xl.data.store.binarized_text import SIZE, read_header
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.indexed_text import SIZE, read_header
 from fairseq_xl.io.step_records import begin_parts
 from preprocess import binarize, files, stages
 from preprocess.config import read_config

@@ -9,6 +9,7 @@ from fairseq_xl.data.store import binarized_text
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
+from fairseq_xl.io import indexed_text
 from preprocess import disjoint
 from tests.preprocess.builders import SPLITS, joined, parts  # noqa: F401
 
@@ -74,7 +75,7 @@ def test_raw_text_is_encoded_by_its_language(parts, joined):
 
 
 def test_more_symbols_take_wider_numbers(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(binarized_text, "UINT16_SYMBOLS", 10)
+    monkeypatch.setattr(indexed_text, "UINT16_SYMBOLS", 10)
     monkeypatch.setattr(binarized_text, "BLOCK_TOKENS", 7)
     disjoint.join(tmp_path / "wide", [parts / "data/en", parts / "data/de"])
     monkeypatch.undo()

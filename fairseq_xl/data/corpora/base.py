@@ -72,13 +72,24 @@ class Corpus(Texts):
         """Positions (n,) of examples (n,) among `all_examples`; of lines, their indices in the text."""
         return examples
 
+    def for_pass(self, rng: np.random.Generator) -> "Corpus":
+        """The corpus with the examples of one pass, if they are drawn anew for each."""
+        return self
+
     def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
         """All examples (n,) in order and their sizes (n,)."""
         return self.examples_at(np.arange(self.number_of_examples(length)), length)
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
         """Random examples (count,), without replacement within a pass over the corpus, and their sizes (count,)."""
-        return self.examples_at(draw_passes(rng, self.number_of_examples(length), count), length)
+        passes = []
+        while count > 0:
+            corpus = self.for_pass(rng)
+            available = corpus.number_of_examples(length)
+            passes.append(corpus.examples_at(draw_passes(rng, available, min(count, available)), length))
+            count -= available
+        examples, sizes = map(np.concatenate, zip(*passes, strict=True))
+        return examples, sizes
 
     def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
         """Random `count` of `all_examples`, in order, and their sizes (count,), without arrays of all examples.

@@ -1,6 +1,7 @@
-"""Pairs of adjacent segments of monolingual documents (Luo et al. 2020, section 2.2)."""
+"""Pairs of segments of monolingual documents."""
 
 import bisect
+import copy
 import functools
 import logging
 from collections.abc import Iterator
@@ -11,14 +12,16 @@ import numpy as np
 
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
-from fairseq_xl.data.corpora.negatives import TRIES, LengthRange, length_codes
 from fairseq_xl.data.corpora.token_stream import TokenStream
-from fairseq_xl.data.noise.randomness import NEGATIVE_SEGMENT, uniforms
+from fairseq_xl.data.noise.randomness import NEGATIVE_SEGMENT, WINDOW, uniforms
 from fairseq_xl.data.store.binarized_text import BLOCK_LINES, Reopened, evenly_spaced
 from fairseq_xl.data.store.cached_tables import table
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
+DIVISIONS = 256  # random divisions of a text into windows of `NextSegments`
+SHORTER = 0.1  # share of shorter windows, BERT's short_seq_prob
+CANDIDATES = 1024  # random segments of which that of the best length takes the place of another
 
 
 class Windows(Corpus):
@@ -31,6 +34,7 @@ class Windows(Corpus):
     table_prefixes: list[str]  # prefixes of the texts
     lines: int  # number of lines of the texts
     columns: int  # number of columns of the table
+    table_name = ""  # in the name of its file; empty: the name of the class
     version = 1  # of `rows_of`; increase it when the same text gives other rows, so that files are computed again
 
     def __init__(self) -> None:
@@ -49,7 +53,7 @@ class Windows(Corpus):
         raise NotImplementedError(f"{type(self).__name__}.none")
 
     def _windows(self, length: int) -> Numbers:
-        path = f"{self.path}.{type(self).__name__}-{length}.table"
+        path = f"{self.path}.{self.table_name or type(self).__name__}-{length}.table"
         rows = functools.partial(self.rows_of, length)
         windows = table(path, self.table_prefixes, self.lines, rows, self.columns, self.version)
         if not len(windows):
@@ -112,7 +116,7 @@ class OneLanguageWindows(Reopened, Windows):
 
 
 class AdjacentSegments(OneLanguageWindows):
-    """Pairs of adjacent segments of one document.
+    """Pairs of adjacent segments of one document (Luo et al. 2020, section 2.2).
 
     A document, which ends at an empty line, is divided into windows of whole sentences of up to twice `length` tokens
     (two sentences may be longer). A window is cut at the end of the sentence that is nearest to its middle. Tokens by
@@ -120,15 +124,14 @@ class AdjacentSegments(OneLanguageWindows):
     adjacent. Windows of a single sentence are left out.
     """
 
-    num_texts, columns, described_text = 2, 4, "monolingual text of documents"
+    num_texts, columns, described_text, version = 2, 3, "monolingual text of documents", 2
 
     def __init__(self, path: str | Path, language: str, symbols: int | None = None):
         super().__init__(path, language, symbols)
         self.codes = (language, language)
-        self.range = lru_cache(maxsize=4)(lambda length: LengthRange(self, length))
 
     def rows_of(self, length: int) -> Iterator[Numbers]:
-        """Yields windows (b, 4): token indices where they begin, are cut and end, and the index of the document.
+        """Yields windows (b, 3): token indices where they begin, are cut and end.
 
         Each block has the windows that begin in `BLOCK_LINES` lines, and reads on as far as these windows reach.
         """
@@ -137,9 +140,7 @@ class AdjacentSegments(OneLanguageWindows):
             sizes = self.sizes_from(line, BLOCK_LINES + 2 * length + 2)
             count = min(BLOCK_LINES, len(sizes))
             starts = np.concatenate(([0], np.cumsum(sizes)))  # first token of each sentence; last: end of the block
-            blank = sizes == 1
-            ends = np.append(np.flatnonzero(blank), len(sizes))  # line that ends each document
-            ends = np.repeat(ends, np.diff(ends, prepend=-1))[:count]  # the same for each sentence
+            blank, ends = sizes == 1, document_ends(sizes)[:count]
             reach = np.searchsorted(starts, starts[:count] + 2 * length, side="right") - 1
             indices = np.arange(count)
             following = np.maximum(np.minimum(np.maximum(reach, indices + 2), ends), indices + 1)
@@ -153,9 +154,7 @@ class AdjacentSegments(OneLanguageWindows):
             after = np.searchsorted(starts, middles)
             nearest = np.where(starts[after] - middles < middles - starts[after - 1], after, after - 1)
             cuts = np.clip(nearest, firsts + 1, lasts - 1)
-            document_ids = documents + np.cumsum(blank)[firsts]
-            first_token = self.text.bounds(line)[0]
-            yield np.stack((*(first_token + starts[lines] for lines in (firsts, cuts, lasts)), document_ids), axis=1)
+            yield self.text.bounds(line)[0] + np.stack([starts[lines] for lines in (firsts, cuts, lasts)], axis=1)
             line, documents = line + end, documents + int(blank[:end].sum())
         if not documents:
             logger.warning("%s: no empty line, so the whole text is one document", self.path)
@@ -173,59 +172,144 @@ class AdjacentSegments(OneLanguageWindows):
         read = self.text.read
         return [
             (read(max(begin, middle - length), middle), read(middle, min(end, middle + length)))
-            for begin, middle, end in self.windows(length)[examples, :3].tolist()
+            for begin, middle, end in self.windows(length)[examples].tolist()
         ]
 
     def sizes_of(self, windows: Numbers, length: int) -> Numbers:
-        """Tokens of both segments of windows (n, 4) together, (n,)."""
-        return np.minimum(np.diff(windows[:, :3]), length).sum(1)
+        """Tokens of both segments of windows (n, 3) together, (n,)."""
+        return np.minimum(np.diff(windows), length).sum(1)
+
+
+class NextSegments(OneLanguageWindows):
+    """Pairs of segments for next-sentence prediction, as in BERT's code (Artetxe et al. 2020, section 3.2).
+
+    A window has as many whole sentences of a document as fit into twice `length` tokens, or into a smaller random
+    number in a tenth of the windows, but at least one. It is cut at a random end of a sentence. With probability 1/2,
+    and always after a single sentence, a segment of another document takes the place of what follows the cut, where the
+    next window begins. A single sentence of more than `length` tokens gives an example for each `length` of them. So
+    the examples of a pass have every token of the text once, beside the segments of other documents. ``</s>`` is left
+    out and not counted. Windows depend on their first token and on the division, one of `DIVISIONS`, which each pass
+    draws. The number of an example: index of its first token times 512, division times 2, 1 if the second one follows.
+    """
+
+    num_texts, columns, described_text = 2, 4, "monolingual text of documents"
+    division = 0  # in validation, and of the segments that are drawn from other documents
+
+    def __init__(self, path: str | Path, language: str, symbols: int | None = None):
+        super().__init__(path, language, symbols)
+        self.codes = (language, language)
+
+    def for_pass(self, rng: np.random.Generator) -> "NextSegments":
+        corpus = copy.copy(self)
+        corpus.division = int(rng.integers(DIVISIONS))
+        corpus.table_name, corpus.version = "a-pass", self.version * DIVISIONS + corpus.division
+        return corpus
+
+    def rows_of(self, length: int) -> Iterator[Numbers]:
+        """Yields (b, 4): the example, tokens of its first segment and of what follows, index of the document."""
+        line = documents = 0
+        while line < self.lines:
+            sizes = self.sizes_from(line, BLOCK_LINES + 2 * length + 1)
+            begins = self.text.bounds(line)[0] + (np.cumsum(sizes) - sizes)[:BLOCK_LINES]
+            examples = 2 * (begins * DIVISIONS + self.division)
+            words, cuts, lasts, follows = divide(sizes, examples, length)
+            firsts, end = follow_jumps(np.where(follows, lasts, cuts))
+            document_ids = documents + np.cumsum(sizes == 1)
+            line, documents = line + end, int(document_ids[end - 1])
+            firsts = firsts[sizes[firsts] > 1]
+            first, cut, last = (words[lines] for lines in (firsts, cuts[firsts], lasts[firsts]))
+            columns = (examples[firsts] + follows[firsts], cut - first, last - cut, document_ids[firsts])
+            parts = np.where(last > cut, 1, -(-(cut - first) // length))
+            rows = np.repeat(np.stack(columns, axis=1), parts, axis=0)
+            before = length * (np.arange(len(rows)) - np.repeat(np.cumsum(parts) - parts, parts))  # in the sentence
+            rows[:, 0] += 2 * DIVISIONS * before
+            rows[:, 1] = np.where(rows[:, 2] > 0, rows[:, 1], np.minimum(rows[:, 1] - before, length))
+            yield rows
+
+    def sizes_of(self, windows: Numbers, length: int) -> Numbers:
+        """Tokens of examples (n, 4) with the longest second segment that each may get, (n,)."""
+        return windows[:, 1] + np.where(windows[:, 2] > 0, windows[:, 2], 2 * length - windows[:, 1])
+
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
+        windows = self.windows(length)[positions]
+        return windows[:, 0], self.sizes_of(windows, length)
+
+    def positions(self, examples: Numbers, length: int) -> Numbers:
+        return np.searchsorted(self.windows(length)[:, 0], examples)
+
+    def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
+        """The first segment of each example and what follows it, perhaps nothing: a list of pairs of arrays."""
+        texts, width = [], self.text.tokens.itemsize
+        for example in examples.tolist():
+            begin = example // (2 * DIVISIONS)
+            line = bisect.bisect_right(self.text.offsets, begin * width) - 1
+            line_begin, line_end = self.text.bounds(line)
+            cut = end = min(begin + length, line_end - 1)
+            if begin == line_begin:
+                sizes = self.text.sizes[line : line + 2 * length + 1].astype(np.int64)
+                _, (cut_line,), (last,), _ = divide(sizes, np.array([example - example % 2]), length)
+                if last > 1:
+                    cut, end = begin + sizes[:cut_line].sum(), begin + sizes[:last].sum()
+            segments = self.text.read(begin, cut), self.text.read(cut, end)
+            texts.append(tuple(tokens[tokens != self.text.tokens[-1]] for tokens in segments))
+        return texts
 
     def check_negatives(self, length: int) -> None:
-        """Raises `UserError` if there is no negative. Reads the text up to the second document with a window."""
-        self.check(length)
+        """Raises `UserError` if there is no negative. Reads the text up to the second document."""
         first = None
-        for rows in self.rows_of(length):
-            if len(rows):
-                first = rows[0, 3] if first is None else first
-                if rows[-1, 3] != first:
-                    return
+        for rows in filter(len, self.rows_of(length)):
+            first = rows[0, 3] if first is None else first
+            if rows[-1, 3] != first:
+                return
         raise UserError(
-            f"{self.path}: negatives need a second document of two or more sentences, and the text of language "
-            f"{self.language!r} has only one; documents are separated by empty lines"
+            f"{self.path}: negatives need a second document, and the text of language {self.language!r} has only one; "
+            "documents are separated by empty lines"
         )
 
-    def sorted_by_length(self, length: int) -> Numbers:
-        """The windows sorted by the length of the second segment: (n,) `length_codes`."""
-        windows = self.windows(length)
-
-        def rows() -> Iterator[Numbers]:
-            for first in range(0, len(windows), BLOCK_LINES):
-                _, cuts, ends, _ = windows[first : first + BLOCK_LINES].T
-                yield length_codes(np.minimum(ends - cuts, length), np.arange(first, first + len(cuts)))
-
-        if windows[0, 3] == windows[-1, 3]:
-            self.check_negatives(length)
-        path = f"{self.path}.second-segments-{length}.table"
-        return table(path, self.table_prefixes, self.lines, rows, None)
-
-    def sizes_with_negatives(self, examples: Numbers, length: int) -> Numbers:
-        """Tokens (n,) of each example with its longest possible negative."""
-        begins, cuts, ends, _ = self.windows(length)[examples].T
-        return np.minimum(cuts - begins, length) + self.range(length).most[np.minimum(ends - cuts, length)]
-
     def negatives(self, examples: Numbers, length: int, keys: Numbers) -> list[Numbers]:
-        """Samples a second segment of similar length from another document for each example (B,): a list of arrays.
+        """Samples a second segment from other documents for each example (B,): a list of arrays.
 
-        All segments of the lengths in `LengthRange` are equally probable. Each example has a key, (B,) uint64.
+        Of `CANDIDATES` random segments, the one whose length is closest to that of what follows the first segment, or
+        after a single sentence to the room that is left, preferably from below. Each example has a key, (B,) uint64.
         """
-        windows, lengths = self.windows(length), self.range(length)
-        sizes = np.minimum(windows[examples, 2] - windows[examples, 1], length)
-        draws = uniforms(keys, TRIES, NEGATIVE_SEGMENT)
-        candidates, documents = lengths.draw(sizes, draws), windows[examples, 3]
-        elsewhere = windows[candidates, 3] != documents[:, None]
-        negatives = candidates[np.arange(len(candidates)), elsewhere.argmax(axis=1)]
-        for row in np.flatnonzero(~elsewhere.any(axis=1)):  # the document is most of the text
-            first, end = (side(windows[:, 3], documents[row]) for side in (bisect.bisect_left, bisect.bisect_right))
-            index = int(draws[row, 0] * (len(windows) - (end - first)))
-            negatives[row] = index if index < first else index + end - first
-        return [second[:size] for (_, second), size in zip(self.texts(negatives, length), lengths.most[sizes].tolist())]
+        windows, pairs = self.windows(length), self.texts(examples, length)
+        first, second = (np.array([len(pair[side]) for pair in pairs], np.int64) for side in (0, 1))
+        sizes = np.where(second > 0, second, 2 * length - first)
+        documents, spans = windows[:, 3], []
+        for example in (examples | (2 * DIVISIONS - 1)).tolist():
+            document = documents[bisect.bisect_right(windows[:, 0], example) - 1]
+            spans.append([bound(documents, document) for bound in (bisect.bisect_left, bisect.bisect_right)])
+        begins, ends = np.array(spans, np.int64).reshape(-1, 2).T[:, :, None]  # of the example's document
+        draws = uniforms(keys, CANDIDATES, NEGATIVE_SEGMENT)
+        candidates = (draws * (len(windows) - (ends - begins))).astype(np.int64)
+        candidates += np.where(candidates < begins, 0, ends - begins)
+        lengths = np.where(windows[candidates, 2] > 0, windows[candidates, 2], windows[candidates, 1])
+        shorter = sizes[:, None] - lengths
+        best = np.where(shorter < 0, 2 * length - shorter, shorter).argmin(axis=1)
+        segments = self.texts(windows[candidates[np.arange(len(best)), best], 0], length)
+        return [(segment if len(segment) else alone)[:size] for (alone, segment), size in zip(segments, sizes.tolist())]
+
+
+def document_ends(sizes: Numbers) -> Numbers:
+    """The line that ends the document of each line, (n,), from the lines' numbers of tokens (n,)."""
+    ends = np.append(np.flatnonzero(sizes == 1), len(sizes))
+    return np.repeat(ends, np.diff(ends, prepend=-1))[: len(sizes)]
+
+
+def divide(sizes: Numbers, examples: Numbers, length: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """The windows of `NextSegments` that begin at n lines.
+
+    Args:
+        sizes: (m,) tokens of lines from the first one on, as far as windows reach.
+        examples: (n,) even numbers of the examples that begin at the first n of these lines.
+
+    Returns: tokens before each line and at the end, without ``</s>``, (m+1,); where windows are cut and end, lines
+        counted from the first one, (n,) each; whether the second segment follows, (n,) bool.
+    """
+    words, lines = np.concatenate(([0], np.cumsum(sizes - 1))), np.arange(len(examples))
+    short, cut, follows = uniforms(examples.astype(np.uint64), 3, WINDOW).T
+    targets = 2 * length * np.where(short < SHORTER, short / SHORTER, 1)
+    lasts = np.searchsorted(words, words[lines] + targets, side="right") - 1
+    lasts = np.clip(lasts, lines + 1, document_ends(sizes)[lines])
+    cuts = lines + 1 + (cut * (lasts - lines - 1)).astype(np.int64)
+    return words, cuts, lasts, (follows < 0.5) & (cuts < lasts)

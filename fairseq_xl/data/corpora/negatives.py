@@ -22,10 +22,9 @@ from fairseq_xl.io.arrays import open_matrix
 from fairseq_xl.io.fingerprints import fingerprint
 
 if TYPE_CHECKING:
-    from fairseq_xl.data.corpora.documents import AdjacentSegments
     from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 
-# A negative is sampled from the sentences or segments nearest in length: REACH on either side; in a short text a
+# A negative is sampled from the sentences nearest in length: REACH on either side; in a short text a
 # twentieth (SHARE) of all, but at least LEAST_REACH.
 REACH = 500
 LEAST_REACH, SHARE = 10, 20
@@ -51,7 +50,7 @@ class LengthRange:
         longest: maximum length of a text, in tokens.
     """
 
-    def __init__(self, corpus: "SentencePairs | AdjacentSegments", longest: int):
+    def __init__(self, corpus: "SentencePairs", longest: int):
         self.texts = corpus.sorted_by_length(longest)
         count, bounds = len(self.texts), length_codes(np.arange(longest + 2), 0)
         bounds = np.searchsorted(self.texts, bounds)  # (longest + 2,) index of the first text of each length

@@ -11,9 +11,9 @@ ROUNDING, POSITION, ACTION, WORD = range(4)
 #: `text_noise`: how far a word moves and whether it is dropped; the number of tokens that spans cover,
 #: the lengths and the order of spans, and where a row begins on the ring of its tokens
 DISTANCE, DROP, BUDGET, LENGTH, PLACE, BEGINNING = range(4, 10)
-#: a random negative: a sentence (`data.corpora.negatives`) or a segment (`data.corpora.documents`). No objective
-#: uses both a negative and the text noise that has the same number
-NEGATIVE_SENTENCE, NEGATIVE_SEGMENT = 7, 8
+#: a random negative: a sentence (`data.corpora.negatives`) or a segment, and windows (`data.corpora.documents`). No
+#: objective uses both one of these and the text noise that has the same number
+NEGATIVE_SENTENCE, NEGATIVE_SEGMENT, WINDOW = 7, 8, 9
 #: `fairseq_xl.objectives.back_translation`: the language of the source that is generated
 SOURCE_LANGUAGE = 10
 

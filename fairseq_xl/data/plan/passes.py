@@ -11,7 +11,7 @@ from fairseq_xl.data.corpora.sampling import permutation
 from fairseq_xl.data.plan.balance import balanced_order
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, ObjectiveSampler
 
-ORDER, PARTIAL, BATCHES = 1, 2, 3  # purposes of random numbers
+ORDER, PARTIAL, BATCHES, EXAMPLES = 1, 2, 3, 4  # purposes of random numbers
 CHUNK = 1 << 18  # positions whose examples are sorted by length together
 
 
@@ -44,7 +44,8 @@ class ObjectivePass(Sequence[BatchSpec]):
         self.key = (seed, epoch, index)
         self.corpus.mean_size(self.length)  # warns of longer texts; raises `UserError` if a corpus has no other
         parts = unmixed(sampler.corpora)
-        self.parts = list(parts.values())
+        rng = np.random.default_rng((*self.key, EXAMPLES))
+        self.parts = [corpus.for_pass(rng) for corpus in parts.values()]
         self.positions = [corpus.number_of_positions(self.length) for corpus in self.parts]
         factors = [(repeats or {}).get(name, 1) for name in parts]
         self.counts = [self._count_positions(part, factor) for part, factor in enumerate(factors)]

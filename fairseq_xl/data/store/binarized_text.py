@@ -1,15 +1,12 @@
 """Binarized text: maps its files and reads a bounded amount of them, whatever their size.
 
-The .idx file is in fairseq's mmap format: after the header it holds the size of each item in tokens (int32) and its
-byte offset in the .bin file (int64). Imports neither torch nor fairseq.
+Imports neither torch nor fairseq.
 """
 
 import functools
-import os
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,76 +15,11 @@ from fairseq_xl.data.store.manifest import check_fingerprint
 from fairseq_xl.data.store.plain_folder import located
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import mapped
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.indexed_text import SIZE, TOKEN_TYPES, Header, check_sizes, read_header
 
-MAGIC = b"MMIDIDX\x00\x00"
-VERSION = 1
-UINT16_SYMBOLS = 65500  # number of symbols from which on fairseq-preprocess writes uint32, before that uint16
-_LAYOUT = struct.Struct("<9sQBQ")  # magic, version, type of the tokens, number of items
-SIZE = _LAYOUT.size  # bytes of the header
-#: types of tokens by the number that fairseq stores
-TOKEN_TYPES = {
-    code: np.dtype(name)
-    for code, name in enumerate("uint8 int8 int16 int32 int64 float64 float64 uint16 uint32 uint64".split(), 1)
-}
 SAMPLED_STRETCHES, STRETCH = 64, 4096  # number and length of the stretches that `evenly_spaced` samples
 BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
-CODES = (4, 8, 9)  # types of tokens, by fairseq's number, that fairseq-preprocess writes: int32, uint16 and uint32
-
-
-class Header(NamedTuple):
-    """Number of the tokens' type in `TOKEN_TYPES`, and number of items."""
-
-    code: int
-    items: int
-
-    @property
-    def token_size(self) -> int:
-        """Bytes of a token."""
-        return TOKEN_TYPES[self.code].itemsize
-
-    @property
-    def file_size(self) -> int:
-        """Bytes of the whole .idx file."""
-        return SIZE + 12 * self.items
-
-    def packed(self) -> bytes:
-        """The header as it is written."""
-        return _LAYOUT.pack(MAGIC, VERSION, self.code, self.items)
-
-
-def read_header(path: str | os.PathLike) -> Header | None:
-    """The header of an .idx file; None if the header, its version or its token type is invalid."""
-    with open(path, "rb") as file:
-        start = file.read(SIZE)
-    if len(start) < SIZE:
-        return None
-    magic, version, code, items = _LAYOUT.unpack(start)
-    return Header(code, items) if (magic, version) == (MAGIC, VERSION) and code in TOKEN_TYPES else None
-
-
-def header_for(symbols: int, items: int) -> Header:
-    """The header of a text of a dictionary, with the type of tokens that fairseq-preprocess chooses."""
-    return Header(8 if symbols < UINT16_SYMBOLS else 9, items)
-
-
-def write_index(path: str | os.PathLike, header: Header, sizes: np.ndarray) -> None:
-    """Writes the .idx file of items of these sizes (items,) in tokens, whole or not at all."""
-    offsets = np.zeros(header.items, np.int64)
-    np.cumsum(sizes[:-1], dtype=np.int64, out=offsets[1:])
-    with replacing(path) as file:
-        file.write(header.packed() + sizes.astype(np.int32).tobytes())
-        file.write((offsets * header.token_size).tobytes())
-
-
-def read_last(path: str | os.PathLike, items: int) -> tuple[int, int]:
-    """Byte offset and size in tokens of the last item, where a text ends; zeros for a text without items."""
-    if not items:
-        return 0, 0
-    (size,) = np.fromfile(path, np.int32, 1, offset=SIZE + 4 * (items - 1))
-    (offset,) = np.fromfile(path, np.int64, 1, offset=SIZE + 4 * items + 8 * (items - 1))
-    return int(offset), int(size)
 
 
 class Reopened:
@@ -190,17 +122,6 @@ def check_numbers(tokens: Numbers, symbols: int | None, prefix: str, language: s
         )
 
 
-def write_items(prefix: str | Path, items: Iterable[np.ndarray], symbols: int) -> Numbers:
-    """Writes items (t,) of token ids below `symbols` as PREFIX.bin and PREFIX.idx; returns their lengths (n,)."""
-    lengths = []
-    with replacing(f"{prefix}.bin", make_folder=True) as file:
-        for item in items:
-            file.write(item.astype(TOKEN_TYPES[header_for(symbols, 0).code]).tobytes())
-            lengths.append(len(item))
-    write_index(f"{prefix}.idx", header_for(symbols, len(lengths)), np.array(lengths, np.int32))
-    return np.array(lengths)
-
-
 def open_text(prefix: str | Path, language: str, symbols: int | None = None) -> Text:
     """Opens the `Text` in ``PREFIX.bin`` and ``PREFIX.idx``.
 
@@ -220,24 +141,6 @@ def open_text(prefix: str | Path, language: str, symbols: int | None = None) -> 
     check_fingerprint(folder, f"{name}.idx", **counts)
     check_fingerprint(folder, f"{name}.bin")
     return Text(files["idx"].with_suffix(""), language, symbols)
-
-
-def check_sizes(index: Path, text: Path) -> dict[str, int]:
-    """Checks the sizes of both files; returns the numbers of lines and tokens."""
-    header = read_header(index)
-    if header is None:
-        raise UserError(f"{index} is damaged, or not an index that fairseq-preprocess writes with --dataset-impl mmap")
-    actual, expected = index.stat().st_size, header.file_size
-    if actual != expected:
-        raise UserError(f"{index} is damaged or cut short: {header.items} items take {expected} bytes, it has {actual}")
-    offset, size = read_last(index, header.items)
-    actual, expected = text.stat().st_size, offset + size * header.token_size
-    if actual != expected:
-        raise UserError(
-            f"{text} is damaged or cut short, or of another run than {index.name}: expected {expected} bytes, it has "
-            f"{actual}"
-        )
-    return {"lines": header.items, "tokens": expected // header.token_size}
 
 
 def evenly_spaced(available: int) -> Numbers:

@@ -11,8 +11,8 @@ from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.store import binarized_text
-from fairseq_xl.data.store.binarized_text import SIZE
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.indexed_text import SIZE
 
 
 @pytest.fixture

@@ -50,13 +50,13 @@ def test_a_chain(following):
 
 
 def adjacent_segments(items, length):
-    """Begin, cut and end of every window in tokens, and the number of its document, by a loop."""
+    """Begin, cut and end of every window in tokens, by a loop."""
     sizes, found = [len(item) for item in items], []
     starts = np.concatenate(([0], np.cumsum(sizes))).tolist()
-    line = document = 0
+    line = 0
     while line < len(items):
         if sizes[line] == 1:
-            line, document = line + 1, document + 1
+            line += 1
             continue
         end = line
         while end < len(items) and sizes[end] > 1 and (end - line < 2 or starts[end + 1] - starts[line] <= 2 * length):
@@ -64,7 +64,7 @@ def adjacent_segments(items, length):
         if end - line > 1:
             middle = (starts[line] + starts[end]) / 2
             cut = min(range(line + 1, end), key=lambda place: (abs(starts[place] - middle), place))
-            found.append([starts[line], starts[cut], starts[end], document])
+            found.append([starts[line], starts[cut], starts[end]])
         line = end
     return found
 
@@ -168,11 +168,11 @@ def test_another_file_in_place_of_a_table_is_replaced(tmp_path, monkeypatch, dam
     path = tmp_path / "train.AdjacentSegments-8.table"
     if damage is None:
         AdjacentSegments(tmp_path / "train", "en").windows(8)
-        damage = path.read_bytes()[:-32]
+        damage = path.read_bytes()[:-24]
     path.write_bytes(damage)
     text = AdjacentSegments(tmp_path / "train", "en")
     assert text.windows(8).tolist() == adjacent_segments(items, 8)
-    assert path.stat().st_size == 64 + 32 * len(text.windows(8))
+    assert path.stat().st_size == 64 + 24 * len(text.windows(8))
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")

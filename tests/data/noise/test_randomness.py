@@ -32,7 +32,7 @@ def test_purposes_keep_their_numbers():
     assert found == {
         **dict(ROUNDING=0, POSITION=1, ACTION=2, WORD=3),
         **dict(DISTANCE=4, DROP=5, BUDGET=6, LENGTH=7, PLACE=8, BEGINNING=9),
-        **dict(NEGATIVE_SENTENCE=7, NEGATIVE_SEGMENT=8),
+        **dict(NEGATIVE_SENTENCE=7, NEGATIVE_SEGMENT=8, WINDOW=9),
         **dict(SOURCE_LANGUAGE=10),
     }
 

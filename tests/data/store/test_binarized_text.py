@@ -5,7 +5,8 @@ import pytest
 import tiny_data
 
 from fairseq_xl.data.store import binarized_text
-from fairseq_xl.data.store.binarized_text import evenly_spaced, write_items
+from fairseq_xl.data.store.binarized_text import evenly_spaced
+from fairseq_xl.io.indexed_text import write_items
 
 
 @pytest.mark.parametrize("symbols, dtype", [(65499, np.uint16), (65500, np.uint32)])

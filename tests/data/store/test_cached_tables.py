@@ -106,6 +106,6 @@ def test_another_version_of_windows_makes_a_new_table(tmp_path, monkeypatch):
     AdjacentSegments(prefix, "en").windows(8)
     (path,) = tmp_path.glob("train.*.table")
     before = path.read_bytes()
-    monkeypatch.setattr(AdjacentSegments, "version", 2)
+    monkeypatch.setattr(AdjacentSegments, "version", 3)
     AdjacentSegments(prefix, "en").windows(8)
     assert path.read_bytes()[:64] != before[:64] and path.read_bytes()[64:] == before[64:]

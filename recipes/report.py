@@ -34,6 +34,7 @@ from recipes.tables import (
     mean_and_margin,
     mean_difference,
     mean_share,
+    paper_row,
     share_interval,
     table,
     with_interval,
@@ -242,7 +243,8 @@ class Report:
         """Makes a table of scores: a row per system, a column per language, and the average of the columns `average`.
 
         `intervals`: one, over seeds or from the file (`cell`), or both, over seeds and over test examples. `notes`:
-        name and key of a last column of text. `picture`: file, title and axis of a picture of the averages.
+        name and key of a last column of text. `picture`: file, title and axis of a picture of the averages. Rows with
+        `paper` have figures of a paper in place of scores.
         """
         title, columns, scored = self.expand(title), self.names(columns), False
         if intervals not in ("one", "both"):
@@ -250,9 +252,14 @@ class Report:
         averaged = self.names(average) if average else []
         if unknown := set(averaged).difference(columns):
             raise UserError(f"{self.experiment.path}: {title}: average: {min(unknown)} is not a column")
-        lines, without_seeds, both = [], [], intervals == "both"
+        lines, published, without_seeds, both = [], [], [], intervals == "both"
         self.averages[title], self.examples[title], self.omitted[title] = {}, {}, set()
         for name, row, values in self.rows(rows):
+            if "paper" in row:
+                split = self.experiment.expand(row.get("split", "test"), values)
+                cells = paper_row(name, self.experiment.expand(row["paper"], values), columns, averaged, split)
+                published += [[*cells, *[""] * len(notes or {})]] if has_cells([cells]) else []
+                continue
             units = [self.units(row, values, column) for column in columns]
             terms = [units[columns.index(column)] for column in averaged]
             means = None if None in terms or not terms else list(map(statistics.mean, zip(*terms)))
@@ -278,7 +285,7 @@ class Report:
             self.picture(self.averages[title], **picture, percent=all(row.get("percent", True) for row in rows))
         headers = [self.expand(header, column=column) for column in columns]
         mean = ["average" if averaged == columns else f"average of {', '.join(averaged)}"] if averaged else []
-        shown = table([title, *headers, *mean, *(notes or {})], lines)
+        shown = table([title, *headers, *mean, *(notes or {})], [*lines, *published])
         single = f" Not over pre-trainings: {', '.join(without_seeds)}." if without_seeds and len(self.runs) > 1 else ""
         return [f"{self.caption(caption)}{single}".strip(), "", *shown]
 

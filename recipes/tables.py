@@ -3,15 +3,32 @@
 import math
 import statistics
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from scipy.stats import t as student
+
+from fairseq_xl.evaluation.paper_figures import find_row
 
 
 def table(header: list, rows: Iterable[list]) -> list[str]:
     """Cells -> lines of a Markdown table."""
     return ["| " + " | ".join(map(str, row)) + " |" for row in [header, ["---"] * len(header), *rows]]
+
+
+def paper_row(name: str, figures: str, columns: Sequence[str], averaged: Sequence[str], split: str) -> list[str]:
+    """Returns the figures CODE:ROW of a paper as a row of a table: name and source, columns, and the average.
+
+    The average is left empty if the paper's is over other columns than `averaged`; `split` is that of the other rows.
+    """
+    table, row = find_row(figures, columns)
+    source = (
+        table.source if split == table.fields["split"] else f"{table.source}; {table.fields['split']}, not comparable"
+    )
+    terms = table.fields.get("means", {}).get("average", " ".join({*table.columns} - {"average"})).split()
+    cells = [row.get(column, ()) for column in columns]
+    cells += [row.get("average", ()) if {*terms} == {*averaged} else ()] if averaged else []
+    return [f"{name} ({source})", *("/".join(map(str, cell)) for cell in cells)]
 
 
 def has_cells(rows: list[list]) -> bool:

@@ -212,7 +212,8 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     marked as partial. Published averages are from the main paper; the score file has all. A second table has the
     comparisons.
     """
-    rows = [["task", "metric", "average", "published", "by language (95 % interval)", "signature"]]
+    published = "published" if result["split"] == "test" else "published: test, not comparable"
+    rows = [["task", "metric", "average", published, "by language (95 % interval)", "signature"]]
     for name, entry in result["tasks"].items():
         metrics = benchmark.tasks[name].variants[entry["variant"]].metrics
         cells = [

@@ -84,6 +84,16 @@ def published(benchmark: str, task: str, languages: Collection[str] = (), metric
     return papers
 
 
+def find_row(name: str, columns: Collection[str]) -> tuple[Table, Mapping[str, Cell]]:
+    """The row ``CODE:ROW`` and its table, or the part with most of `columns`; raises `UserError` without such a row."""
+    code, _, row = name.partition(":")
+    parts = [table for table in tables().get(code, ()) if row in table.rows]
+    if not parts:
+        raise UserError(f"{name}: expected CODE:ROW, a table of {PATH.name} and one of its rows")
+    table = max(parts, key=lambda table: len({*columns} & {*table.columns}))
+    return table, table.rows[row]
+
+
 def covers(table: Table, languages: Collection[str]) -> bool:
     """Whether the averages of a table are over `languages`, as far as it has columns of languages."""
     return not (by_language := {*table.columns} - {"average"}) or not languages or by_language == {*languages}

@@ -32,4 +32,5 @@ finetune QADSM classification de,en,fr
 finetune WPR ranking de,en,fr,it,pt,zh --config "$config-wpr.yaml"
 finetune QAM classification de,en,fr
 python -m fairseq_xl score xglue --predictions "$save_dir/submission" --references "$release" \
-    --split "${split/valid/dev}" --tasks "$tasks" --table "$save_dir/table.md" --output "$save_dir/scores.json"
+    --split "${split/valid/dev}" --tasks "$tasks" --compare G-T4:Unicoder --table "$save_dir/table.md" \
+    --output "$save_dir/scores.json"

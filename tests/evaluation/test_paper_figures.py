@@ -8,8 +8,17 @@ from fairseq_xl.commands import score_xglue
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import xglue
 from fairseq_xl.evaluation.comparisons import compare
-from fairseq_xl.evaluation.paper_figures import cell, selected, tables
+from fairseq_xl.evaluation.paper_figures import cell, find_row, selected, tables
 from tests.evaluation.builders import XGLUE, write
+
+
+def test_rows_by_name():
+    """A table of several parts gives the one with the columns."""
+    table, row = find_row("G-T4:xDAE", ["QG", "NTG"])
+    assert row == {"QG": (7.9,), "NTG": (11.0,), "average": (9.5,)} and table.source == "Liang et al. 2020, table 4"
+    assert find_row("G-T4:xDAE", ["de", "en", "es"])[1]["es"] == (11.1,)
+    with pytest.raises(UserError, match="G-T4:xDAEs: expected CODE:ROW"):
+        find_row("G-T4:xDAEs", [])
 
 
 def recomputed_mean(table, row, column):

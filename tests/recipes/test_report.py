@@ -93,6 +93,28 @@ def test_each_study_of_a_sweep_prints_its_own_table(tmp_path, capsys):
     ]
 
 
+def test_figures_of_papers_stand_below_the_scores(tmp_path, capsys):
+    """Table 12 averages fr and zh, table 9 five tasks; those of another split are named; a table needs scores."""
+    languages = {code: {"rouge_l": {"score": 30.0, "interval": [29, 31]}} for code in ("en", "fr", "zh")}
+    write(tmp_path / "pivots/en/scores.json", {"languages": languages})
+    tasks = {"XNLI": 60.0, "PAWSX": 70.0, "NC": 80.0, "QAM": 50.0, "QADSM": 55.0}
+    write(tmp_path / "scores/scores.json", {"tasks": {task: {"average": value} for task, value in tasks.items()}})
+    shown = {}
+    for name in ("summaries", "multitask", "sweep"):
+        report.main([str(ROOT / f"recipes/xglue/{name}.yaml"), str(tmp_path)])
+        shown[name] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert shown["summaries"][2:] == [
+        "| en | 30.0 (29.0–31.0) | 30.0 (29.0–31.0) | 30.0 (29.0–31.0) | 30.0 |",
+        "| Unicoder (Liang et al. 2020, table 12) |  | 37.89 | 42.23 | 40.06 |",
+        "| XNLG (Liang et al. 2020, table 12) |  | 36.31 | 38.91 | 37.61 |",
+    ]
+    assert shown["multitask"][2:5:2] == [
+        "| a run for each task | 60.0 | 70.0 | 80.0 | 50.0 | 55.0 | 63.0 |",
+        "| one by one (Liang et al. 2020, table 9; test, not comparable) | 75.3 | 90.1 | 82.4 | 67.7 | 69.3 | 77.0 |",
+    ]
+    assert not any("BLEU" in line for line in shown["sweep"])
+
+
 def test_intervals_of_shares_stay_within_their_scale():
     """Of 1, 2, 3: Student's t is 4.303, the error 0.577, logit 2 % = -3.892, and 4.303 · 0.577 / (2 · 0.98) = 1.267.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
@@ -256,18 +257,20 @@ def read_benchmark(
     corpus: str,
     release: str,
     languages: Mapping[str, Sequence[str]],
-    parts: Callable[[str, Path, list[str], bool], Iterator[Part]],
+    parts: Callable[..., Iterator[Part]],
     arguments: list[str] | None,
     archive: bool = False,
     alternatives: Collection[str] = (),
+    flags: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Writes the `parts` of each task of --tasks of RELEASE in --langs; returns the exit status.
 
     Args:
         languages: the languages of each task.
-        parts: a function of task, RELEASE, languages and whether --skip-invalid is given.
+        parts: a function of task, RELEASE, languages, whether --skip-invalid is given, and `flags` by name.
         archive: whether RELEASE may be an archive.
         alternatives: as in `build_unpacked`.
+        flags: {name of a flag of the command: its help}.
     """
     all_codes = sorted({language for codes in languages.values() for language in codes})
     parser = argument_parser(name, release, all_codes)
@@ -275,6 +278,8 @@ def read_benchmark(
         "--tasks", default=",".join(languages), help="tasks, separated by commas (default: %(default)s)"
     )
     skip_invalid_option(parser)
+    for flag, text in flags.items():
+        parser.add_argument(f"--{flag.replace('_', '-')}", action="store_true", help=text)
     options = parser.parse_args(arguments)
 
     def work() -> None:
@@ -290,7 +295,12 @@ def read_benchmark(
         task_languages = {task: [code for code in languages[task] if code in codes] for task in tasks}
 
         def release_parts(release: Path) -> list[Part]:
-            return [part for task in tasks for part in parts(task, release, task_languages[task], options.skip_invalid)]
+            flag_values = {flag: getattr(options, flag) for flag in flags}
+            return [
+                part
+                for task in tasks
+                for part in parts(task, release, task_languages[task], options.skip_invalid, **flag_values)
+            ]
 
         header = {"corpus": [corpus], "tasks": tasks, "languages": codes}
         remedy = "--tasks and --langs choose a part of the release"

@@ -38,6 +38,7 @@ LABELS: dict[str, Mapping[str, str]] = {
 COLUMNS = {"NER": Columns(2, separator=" "), "POS": Columns(2, separator=" ", blanks=True)}
 TAGS = {"NER": span_tags("LOC MISC ORG PER"), "POS": UPOS | {UNLABELED}}
 TEXTS = {"NC": 2, "XNLI": 2, "PAWSX": 2, "QADSM": 3, "WPR": 3, "QAM": 2}  # of a line; NC may have a query before them
+JOIN_TITLES = "write QADSM and WPR as pairs, as in the released system: the query, and title and text joined by a space"
 #: training text of XNLI, and files of all languages, which may replace de.dev and the like
 XNLI = {"train": "multinli.train.en.tsv", "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
 
@@ -56,8 +57,9 @@ def file_of(task: str, split: str, language: str) -> str:
     return f"xglue.{task.lower()}.{language}.{split}"
 
 
-def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
+def parts(task: str, release: Path, languages: list[str], leave_out: bool, join_titles: bool = False) -> Iterator[Part]:
     """Yields the parts of a task; `release` is its folder or the folder that contains it."""
+    joins = join_titles and TEXTS.get(task) == 3
     whole = any((release / name).is_dir() for name in LANGUAGES)
     folder = release / task if whole else release
     for language in languages:
@@ -77,12 +79,16 @@ def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> It
                 read = partial(xnli.evaluation, languages=[language], columns=xnli.PLAIN)
                 yield Part(name, joint, tsv, read)
             else:
-                read = partial(labeled, task=task, language=language)
-                yield Part(name, path, tsv, read, keeps_empty=True, leave_out=leave_out and training)
+                read = partial(labeled, task=task, language=language, joins=joins)
+                settings = ("joined titles",) if joins else ()
+                yield Part(name, path, tsv, read, keeps_empty=True, settings=settings, leave_out=leave_out and training)
 
 
-def labeled(path: Path, problems: Problems, task: str, language: str) -> Iterator[Example]:
-    """Yields the examples of a file; those of a test file without labels are unlabeled."""
+def labeled(path: Path, problems: Problems, task: str, language: str, joins: bool) -> Iterator[Example]:
+    """Yields the examples of a file; those of a test file without labels are unlabeled, by its first line.
+
+    With `joins` the last two texts become one.
+    """
     rows: Iterator[tuple[int, list[str]]]
     if task == "PAWSX":
         rows = read_table(path, problems, ("sentence1", "sentence2", "label"))
@@ -90,13 +96,19 @@ def labeled(path: Path, problems: Problems, task: str, language: str) -> Iterato
         rows = read_table(path, problems, ("premise", "hypo", "label"))
     else:
         rows = read_rows(path, problems, skip_empty=False)
-    count, may_lack_labels = TEXTS[task], ".test" in path.suffixes  # it may be compressed
+    count, queries, is_unlabeled = TEXTS[task], task == "NC", None
     for line_number, fields in rows:
-        if may_lack_labels and len(fields) == count:
-            yield Example(language, UNLABELED, tuple(fields))
-        elif len(fields) == count + 1 or (task == "NC" and len(fields) == count + 2):
+        if is_unlabeled is None:
+            has_query = queries and len(fields) == count + 1 and fields[-1] not in LABELS[task]
+            is_unlabeled = ".test" in path.suffixes and (len(fields) == count or has_query)  # it may be compressed
+        texts = fields[-count:] if is_unlabeled else fields[-1 - count : -1]
+        if joins:
+            texts[-2:] = [" ".join(filter(None, texts[-2:]))]
+        if is_unlabeled:
+            yield Example(language, UNLABELED, tuple(texts))
+        elif count + 1 <= len(fields) <= count + 1 + queries:
             if label := problems.label(path, line_number, "label", fields[-1], LABELS[task]):
-                yield Example(language, label, tuple(fields[-1 - count : -1]))
+                yield Example(language, label, tuple(texts))
         else:
             problems.wrong(
                 "wrong columns",
@@ -108,5 +120,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     release = "xglue_full_dataset.tar.gz, or the folder that it contains, or that of one task"
     return read_benchmark(
-        "xglue", "XGLUE", release, LANGUAGES, parts, arguments, archive=True, alternatives=XNLI.values()
+        *("xglue", "XGLUE", release, LANGUAGES, parts, arguments),
+        archive=True,
+        alternatives=XNLI.values(),
+        flags={"join_titles": JOIN_TITLES},
     )

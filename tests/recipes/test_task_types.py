@@ -99,6 +99,14 @@ def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):
     assert "--split dev" in found["score"][0] and found["submission"][0].count("/submission/.") == 9
 
 
+def test_the_released_form_of_qadsm_and_wpr(tmp_path):
+    """G8b: pairs, and WPR as five classes."""
+    found = commands("xglue/understanding-released.yaml", tmp_path, "init=FILE")
+    assert found["tasks"][0].endswith(" --join-titles") and len(found) == len(xglue.LANGUAGES) + 4
+    assert found["finetune/WPR"][0].startswith("bash recipes/finetune.sh classification ")
+    assert "understanding-wpr" not in found["finetune/WPR"][0]
+
+
 def test_xtreme_s_download_becomes_a_submission(tmp_path):
     found = commands("xtreme/understanding.yaml", tmp_path, "init=FILE")
     tasks = {name.split("/")[1] for name in found if name.startswith("finetune/")}

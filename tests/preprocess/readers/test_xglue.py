@@ -166,6 +166,25 @@ def test_test_files_without_labels_are_unlabeled(source, tmp_path):
     ):
         assert (tmp_path / f"out/{task}/test.de.tsv").read_text(encoding="utf-8") == expected
     assert (tmp_path / "out/NC/valid.de.tsv").read_text(encoding="utf-8") == "news\ttitle\tbody\n"
+    (source / "NC/xglue.nc.de.test").write_text("q\ttitle\tbody\nq\ttitle\tnews\n", encoding="utf-8")
+    assert read(source, tmp_path / "out", "--tasks", "NC", "--langs", "en,de") == 0
+    assert (tmp_path / "out/NC/test.de.tsv").read_text(encoding="utf-8") == "_\ttitle\tbody\n_\ttitle\tnews\n"
+    (source / "NC/xglue.nc.de.test").write_text("title\tbody\tnews\ntitle\tbody\tnew\n", encoding="utf-8")
+    assert read(source, tmp_path / "out", "--tasks", "NC", "--langs", "en,de") == 1  # the first line has a label
+
+
+def test_titles_are_joined_as_in_the_released_system(source, tmp_path):
+    """The files are written again with the option and without it; an empty title leaves no space."""
+    (source / "WPR/xglue.wpr.de.test").write_text("q\tpage\tsnippet\t4\nq\t \tsnippet\t0\n", encoding="utf-8")
+    (source / "QADSM/xglue.qadsm.de.test").write_text("q\tad\td\n", encoding="utf-8")
+    for more, expected in (
+        (["--join-titles"], {"WPR": "4\tq\tpage snippet\n0\tq\tsnippet\n", "QADSM": "_\tq\tad d\n"}),
+        ([], {"WPR": "4\tq\tpage\tsnippet\n0\tq\t_\tsnippet\n", "QADSM": "_\tq\tad\td\n"}),
+    ):
+        assert read(source, tmp_path / "out", "--tasks", "QADSM,WPR,QAM", "--langs", "en,de", *more) == 0
+        for task, text in expected.items():
+            assert (tmp_path / f"out/{task}/test.de.tsv").read_text(encoding="utf-8") == text
+        assert (tmp_path / "out/QAM/test.de.tsv").read_text(encoding="utf-8") == FILES["QAM"][1]
 
 
 def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):

@@ -34,7 +34,7 @@ COMMANDS = {
     re.sub(rf"^({'|'.join(GROUPS)})-", r"\1 ", path.stem.replace("_", "-")): f"{__name__}.{path.stem}"
     for path in sorted(Path(__file__).parent.glob("[!_]*.py"))
 }
-COMMANDS |= {f"data {name}": f"preprocess.commands.{name}" for name in ("prepare", "encode", "verify", "sample")}
+COMMANDS |= {f"data {name}": f"preprocess.commands.{name}" for name in "prepare encode verify sample split".split()}
 COMMANDS |= {f"data {name}": f"preprocess.{name}" for name in ("disjoint", "sentences")}
 COMMANDS |= {"data romanian": "preprocess.readers.romanian"}
 COMMANDS |= {f"data read {name.replace('_', '-')}": f"preprocess.readers.{path}" for name, path in READERS.items()}

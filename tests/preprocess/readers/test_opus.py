@@ -1,5 +1,6 @@
 """OPUS corpora in Moses format, from zip files made here."""
 
+import itertools
 import json
 import zipfile
 
@@ -85,6 +86,57 @@ def test_a_small_corpus_gives_a_tenth(archive, tmp_path):
     assert len(found["valid"]) == len(found["test"]) == 30
 
 
+def ids(documents):
+    """NAME.ids: documents of both sides and sentences, for each line."""
+    return "".join(f"de/{name}.xml.gz\ten/{name}.xml.gz\t{line}\t{line}\n" for line, name in enumerate(documents))
+
+
+def xces(documents):
+    """NAME.xml: a group of links for each document, and one link in each without a side, which has no line."""
+    groups = []
+    for name, rows in itertools.groupby(documents):
+        links = "".join(f'<link xtargets="{row};{row}" id="SL{row}"/>\n' for row, _ in enumerate(rows))
+        head = f'<linkGrp targType="s" fromDoc="de/{name}.xml.gz" toDoc="en/{name}.xml.gz">'
+        groups.append(f'{head}\n<link xtargets="7;" id="SL"/>\n{links}</linkGrp>\n')
+    return f'<cesAlign version="1.0">\n{"".join(groups)}</cesAlign>\n'
+
+
+@pytest.mark.parametrize("suffix, write", [("ids", ids), ("xml", xces), ("none", ids)])
+def test_documents(suffix, write, tmp_path, caplog):
+    """Each is whole in one split, but for what training shares with the others; without a list, runs of five pairs."""
+    documents = [number // 7 for number in range(len(ENGLISH))]
+    path = write_zip(tmp_path / "books.zip", ENGLISH, GERMAN)
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive, zipfile.ZipFile(path) as source:
+        for name in source.namelist()[:3]:
+            archive.writestr(name, source.read(name))
+        archive.writestr(f"Books.de-en.{suffix}", write(documents))
+    if suffix == "none":
+        documents = [number // 5 for number in range(len(ENGLISH))]
+    command = [str(tmp_path / "out"), str(tmp_path / "all.zip"), "--pair", "en-de", "--documents", "5"]
+    assert main([*command, "--held-out", "20"]) == 0
+    assert ("no list of the documents of its 303 lines: 5 successive ones are one" in caplog.text) == (suffix == "none")
+    expected, found = {}, read(tmp_path / "out")
+    for name, pair in zip(documents, zip(ENGLISH, GERMAN)):
+        if all(pair):
+            expected.setdefault(name, []).append(pair)
+    parts = {split: [] for split in found}
+    for split, pairs in found.items():
+        for is_text, rows in itertools.groupby(pairs, key=all):
+            parts[split] += [list(rows)] if is_text else []
+    held_out = parts["valid"] + parts["test"]
+    assert all(0 < sum(map(len, parts[split])) <= 20 for split in ("valid", "test"))
+    assert all(part in expected.values() for part in held_out)
+    sides = [{letters_and_digits(pair[side]) for part in held_out for pair in part} for side in (0, 1)]
+    rest = [
+        [pair for pair in part if not any(letters_and_digits(pair[side]) in sides[side] for side in (0, 1))]
+        for part in expected.values()
+    ]
+    assert parts["train"] == [part for part in rest if part]
+    counts = json.loads((tmp_path / "out/manifest.json").read_text())["counts"]
+    assert {split: counts[f"documents in {split}"] for split in parts} == {s: len(part) for s, part in parts.items()}
+    assert preprocess([str(tmp_path / "out/corpus.yaml"), "--check-only"]) == 0
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -92,6 +144,7 @@ def test_a_small_corpus_gives_a_tenth(archive, tmp_path):
         (["books.zip", "--pair", "en-fr"], "expected one file *.en-fr.en and one *.en-fr.fr, found README, Books"),
         (["books.zip", "--pair", "english"], "--pair: 'english' is not a pair of two different languages"),
         (["books.zip", "--pair", "en-de", "--held-out", "0"], "--held-out 0: 1 or more is needed"),
+        (["books.zip", "--pair", "en-de", "--documents", "200"], "too few documents for validation and test"),
         (["text.zip", "--pair", "en-de"], "text.zip is damaged or no zip file"),
         (["cut.zip", "--pair", "en-de"], "cut.zip is damaged or no zip file"),
         (["uneven.zip", "--pair", "en-de"], "uneven.zip en-de: one side ends at line 303"),

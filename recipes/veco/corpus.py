@@ -3,7 +3,7 @@
     python -m recipes.veco.corpus pairs [small]
     python -m recipes.veco.corpus describe FOLDER SENTENCEPIECE.model DESCRIPTION.yaml [small]
 
-`pairs` prints the pairs of corpus.yaml. `describe` writes a description for ``fairseq-xl data prepare`` of those
+`pairs` prints the pairs of opus_pairs.yaml. `describe` writes a description for ``fairseq-xl data prepare`` of those
 languages and pairs that have training text in FOLDER: mono/train.XX and bitext/train.XX-YY.{XX,YY}, as the readers
 write them, with valid.* beside them. `small` has the 33 languages of the small models, and divides their text into four
 shards, of which one is the quarter that they were trained on.
@@ -21,7 +21,7 @@ from fairseq_xl.io.files import replacing
 from fairseq_xl.io.yaml_files import load
 from recipes.entry_point import call
 
-PATH = Path(__file__).with_suffix(".yaml")
+PATH = Path(__file__).with_name("opus_pairs.yaml")
 SMALL_SHARDS = 4
 
 

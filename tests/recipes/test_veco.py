@@ -12,10 +12,10 @@ from fairseq_xl.io.result_tables import table
 from preprocess.commands.prepare import main as preprocess
 from preprocess.commands.sample import main as write_sample
 from preprocess.readers.wmt.read_wmt import main as read_wmt
-from recipes import experiment
+from recipes import experiment, report
 from recipes.experiment_file import Experiment
 from tests.recipes import test_lohelp
-from tests.recipes.configurations import RECIPES, XLM, configuration
+from tests.recipes.configurations import RECIPES, VECO, XLM, configuration
 from tests.recipes.scripts import run, succeeded
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"
@@ -198,6 +198,29 @@ def test_the_layers_of_the_decoder_are_compared(tmp_path):
         for number in (1, 2):
             flags = f"--init-from FILE --init-decoder-layers {layers} --decoder-layers {number}"
             assert given[f"translate/{layers}-{number}/de"].endswith(flags)
+
+
+def test_tables_3_and_4(tmp_path, capsys):
+    """V14, V15: nine models of the paper's depths, XLM-R and mBART with their own text; figures stand below scores."""
+    file = COMPARISON.with_name("wmt14.yaml")
+    steps = {step.name: step.commands[0] for step in Experiment(file, (), tmp_path).steps}
+    depths = {}
+    for name, command in steps.items():
+        if name.startswith("translate/"):  # wmt14.sh DIRECTION DATA INIT SAVE_DIR --flag ...
+            model = configuration([VECO / "translate.yaml"], "-s", "en", "-t", "de", *command[6:]).model
+            depths[name.removeprefix("translate/")] = model.encoder_layers, model.decoder_layers
+    assert depths.pop("mbart") == (12, 12)
+    assert depths == {name: (24, 3 if name.endswith("-3") else 6) for name in depths} and len(depths) == 8
+    more = f"{tmp_path}/pairs-of-pretraining"
+    assert steps["translate/more-bitext"][4:6] == [f"{more}/average.pt", f"{tmp_path}/more-bitext"]
+    assert steps["pairs-of-pretraining"][2:] == ["data-bin/veco", more, "random", "-s", "en", "-t", "de"]
+    scores = {"sacrebleu": {"score": 29.5, "interval": 0.5}, "tokenized": {"score": 30.5}}
+    (tmp_path / "random-6").mkdir()
+    (tmp_path / "random-6/bleu.json").write_text(json.dumps(scores))
+    report.main([str(file), str(tmp_path), "models=random-6"])
+    tables = capsys.readouterr().out
+    for row in "| 29.5 ± 0.5 |", "(Luo et al. 2020, table 3) | 28.6/27.7 |", "| 30.5 |":
+        assert f"| random 24 + 6 {row}" in tables, tables
 
 
 @pytest.mark.slow

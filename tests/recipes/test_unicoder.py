@@ -354,6 +354,36 @@ def test_translate_test_equals_source_with_perfect_translations(finetune):
 STUDIES = {"numbers": ["en", "en,de"], "pairs": ["en,de"], "matrix": ["en", "de"]}
 
 
+def test_the_ablation_leaves_out_one_task_at_a_time(tmp_path):
+    """U11: three pre-trainings beside Unicoder's, with 512 examples of each remaining task, and XLM's fine-tuning."""
+    steps = {step.name: step for step in Experiment(RECIPES / "unicoder/ablation.yaml", (), tmp_path).select([])}
+    trained = {name: step.commands[0] for name, step in steps.items() if name.startswith("pretrain/")}
+    names = {name: command[command.index("--objectives") + 1].split(",") for name, command in trained.items()}
+    absent = {name.split("without-")[-1]: [task for task in FIVE if task not in tasks] for name, tasks in names.items()}
+    assert absent.pop("pretrain/unicoder") == [] and absent == {task: [task] for task in FIVE[2:]}
+    for name, command in trained.items():
+        assert int(command[command.index("--batches-per-update") + 1]) == 8 * len(names[name])
+        assert steps["mine"] in steps[name].required_steps
+    assert len([name for name in steps if name.startswith("finetune/")]) == 5
+    for name, arch in (("xnli-xlm", "xl_xlm_xnli15"), ("xnli-mbert", "xl_bert_base")):
+        made = Experiment(RECIPES / f"unicoder/{name}.yaml", (), tmp_path)
+        assert f" --arch {arch} " in " ".join(made.select(["multi-language"])[0].commands[0])
+
+
+@pytest.mark.slow
+def test_the_ablation_at_nano_size(nano, pretrained, capsys):
+    files, toy = nano / "sample/tasks/nc", f"--config {CONFIGS}/finetune-toy.yaml --arch xl_xlm_tiny"
+    values = {"data": nano / "data-bin", "xlm": pretrained, "files": files, "languages": "en,de", "settings": toy}
+    values |= {"models": "without-paraphrase,xlm", "mining": f"--config {CONFIGS}/dan-toy.yaml"}
+    (nano / "batches.yaml").write_text("update-freq: null\n")
+    values |= {"pretraining": f"--config {CONFIGS}/toy.yaml --config {nano}/batches.yaml"}
+    words = [f"{name}={value}" for name, value in values.items()]
+    drive(RECIPES / "unicoder/ablation.yaml", *words, output=nano / "ablation", only=["finetune", "report"])
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows[2:4]] == ["| without paraphrase classification", "| XLM"] and all(rows[2])
+    assert " | ".join(rows[4]) == "| without paraphrase classification (Huang et al. 2019, table 2) | 85.5 | 81.1 |  |"
+
+
 @pytest.mark.slow
 def test_studies_fill_their_tables_and_go_on(nano, finetune, capsys):
     def study(*steps, **changed):

@@ -21,7 +21,6 @@ from recipes import best_seed, experiment
 from tests.io.builders import IDENTITY, checkpoint
 from tests.recipes import scripts
 from tests.recipes.answers import RANKED, TAGGED, asked
-from tests.recipes.configurations import configuration, objectives_of
 from tests.recipes.scripts import write_pairs
 from tests.tasks.tiny_text import write
 
@@ -428,21 +427,3 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
     assert language_modules.read(output / "body/multi/checkpoint_last.pt").languages == ["en", "de"]
     vectors = language_modules.read(output / "modules/clwe/de/language-module.pt").state[language_modules.TOKENS]
     assert vectors.shape[1] == 128 and vectors[4:-2].norm(dim=1).min() > 0.9 * vectors.norm(dim=1).max()
-
-
-def test_the_papers_values(dictionary):
-    cfg = configuration([CONFIGS / "pretrain.yaml"])
-    model = cfg.model
-    assert (model.layers, model.embed_dim, model.heads, model.ffn_dim) == (12, 768, 12, 3072)
-    assert cfg.optimizer._name == "xl_lamb" and cfg.optimization.max_update == 250000
-    objective = objectives_of(cfg, dictionary)["nsp"]
-    assert objective.cfg.length == objective.input_length.positions == 512
-    batch = objective.cfg.batch_sentences * cfg.task.batches_per_update
-    assert cfg.optimization.lr[0] == pytest.approx(0.005 * (batch / 2**15) ** 0.5)
-    assert cfg.lr_scheduler.warmup_updates / 250000 == pytest.approx(0.2 * batch / 2**15)
-    tuning = configuration([ROOT / "recipes/xlm/config/finetune.yaml", CONFIGS / "finetune.yaml"])
-    assert (tuning.optimization.lr[0], tuning.dataset.batch_size, tuning.optimization.max_epoch) == (2e-5, 32, 2)
-    assert tuning.task.freeze == "language-module" and tuning.task.length == 128
-    names = ("xlm/config/finetune", "xlm/config/question-answering", "monotrans/config/question-answering")
-    answers = configuration([ROOT / f"recipes/{name}.yaml" for name in names])
-    assert (answers.task.length, answers.task.stride) == (384, 128)

@@ -42,19 +42,6 @@ def test_every_paper_s_configuration_is_one_of_every_type(paper, kind):
         assert getattr(cfg.task, "pooler", False) == (kind in ("classification", "ranking"))  # M7
 
 
-def test_the_values_of_xglue_s_tasks():
-    """G7; WPR's batch is of 32 queries."""
-    base = XGLUE / "understanding.yaml"
-    pos = configuration(files_of("tagging", base, XGLUE / "understanding-pos.yaml"))
-    assert pos.optimization.lr == [2e-5] and pos.checkpoint.best_checkpoint_metric == "accuracy"
-    assert pos.dataset.batch_size == 32 and pos.optimization.max_epoch == 10
-    mlqa = configuration(files_of("question-answering", base, XGLUE / "understanding-mlqa.yaml"))
-    assert mlqa.optimization.lr == [3e-5] and mlqa.dataset.batch_size == 12 and mlqa.optimization.max_epoch == 2
-    assert str(mlqa.task.normalization) == "mlqa"
-    wpr = configuration(files_of("ranking", base, XGLUE / "understanding-wpr.yaml"))
-    assert wpr.dataset.batch_size * wpr.task.batches_per_update == 32
-
-
 @pytest.mark.parametrize(
     "base, toy, updates",
     [

@@ -45,35 +45,6 @@ def test_every_pretraining_ends(laid_over):
     assert (cfg.optimization.max_update > 0) == bool(laid_over) == (cfg.checkpoint.patience <= 0)
 
 
-def test_the_papers_values(dictionary):
-    cfg = configuration(SIZES["paper"])
-    built = objectives_of(cfg, dictionary)
-    model = cfg.model
-    assert (model.layers, model.embed_dim, model.heads, model.dropout) == (12, 1024, 16, 0.1)  # U1
-    assert {name: objective.cfg.length for name, objective in built.items()} == {
-        "mlm": 256,
-        "cross_lingual_mlm": 256,
-        "tlm": 128,
-        "word_recovery": 128,
-        "paraphrase": 128,
-    }  # U3
-    batches = cfg.task.batches_per_update // 5
-    assert {batches * objective.cfg.batch_sentences for objective in built.values()} == {512}  # U2
-    assert cfg.optimization.lr == [1e-5] and cfg.lr_scheduler._name == "inverse_sqrt"  # U2
-    assert configuration(CLASSIFICATION["paper"]).dataset.batch_size == 32  # U8
-
-
-def test_the_values_of_unicoder_for_xglue(dictionary):
-    cfg = configuration([CONFIG / "pretrain.yaml", CONFIG / "xglue.yaml"])
-    built = objectives_of(cfg, dictionary)
-    model = cfg.model
-    assert (model.layers, model.embed_dim, model.heads, model.language_embeddings) == (12, 768, 12, "none")  # G1
-    assert list(built) == ["mlm", "tlm"] and cfg.task.schedule == "random"  # G1
-    assert all(objective.cfg.mixed and objective.cfg.alpha == 0.3 for objective in built.values())  # G1, G2
-    assert {cfg.task.batches_per_update * objective.cfg.batch_sentences for objective in built.values()} == {8192}  # G1
-    assert built["mlm"].cfg.length == 512 and cfg.optimization.lr == [3e-5]  # G1
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_a_classifier_starts_from_the_pretraining_of_its_size(size, dictionary):
     pretrained = build(configuration(SIZES[size]), dictionary).state_dict()

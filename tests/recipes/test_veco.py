@@ -15,7 +15,7 @@ from preprocess.readers.wmt.read_wmt import main as read_wmt
 from recipes import experiment, report
 from recipes.experiment_file import Experiment
 from tests.recipes import test_lohelp
-from tests.recipes.configurations import RECIPES, VECO, XLM, configuration
+from tests.recipes.configurations import RECIPES, VECO, configuration
 from tests.recipes.scripts import run, succeeded
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"
@@ -150,13 +150,6 @@ def test_classification_takes_the_encoder_of_a_checkpoint(pretrained, tmp_path):
     cfg = load_plain(str(save / "checkpoint_last.pt"))["cfg"]
     assert cfg["optimization"]["lr"] == [2e-5] and cfg["dataset"]["batch_size"] == 32
     assert set(json.loads((save / "scores.json").read_text())["languages"]) == {"en", "de"}
-
-
-def test_classification_at_paper_size_is_in_the_papers_grid():
-    cfg = configuration([XLM / "finetune.yaml", RECIPES / "veco/config/finetune.yaml"])
-    assert (cfg.model.layers, cfg.model.embed_dim, cfg.model.heads) == (24, 1024, 16)  # V2
-    assert cfg.optimization.lr == [2e-5] and cfg.optimization.max_epoch == 5 and cfg.dataset.batch_size == 32  # V9
-    assert cfg.task.examples_per_epoch is None
 
 
 def test_the_comparison_starts_each_model_from_its_own_weights(tmp_path):

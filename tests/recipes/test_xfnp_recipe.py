@@ -24,13 +24,3 @@ def test_model_and_objective_fit(size, dictionary):
     assert objective.cfg.weight_per_stream == [1, 1]  # G6
     assert objective.input_length.positions <= cfg.model.max_positions
     assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update > cfg.lr_scheduler.warmup_updates > 0
-
-
-def test_the_papers_values(dictionary):
-    """G6."""
-    cfg, objective = xfnp_of("paper", dictionary)
-    model, update = cfg.model, cfg.optimization
-    assert (model.encoder_layers, model.decoder_layers, model.embed_dim, model.ffn_dim) == (12, 12, 1024, 4096)
-    assert (model.heads, model.predicting_streams, model.relative_buckets, model.relative_distance) == (16, 2, 32, 128)
-    assert cfg.task.batches_per_update * objective.cfg.batch_sentences == 1024
-    assert (update.lr, update.max_update, objective.cfg.length, model.max_positions) == ([1e-4], 120_000, 512, 512)

@@ -27,15 +27,6 @@ def test_languages_are_mixed_and_spans_are_masked(size, dictionary):
     assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update > cfg.lr_scheduler.warmup_updates > 0
 
 
-def test_the_papers_values_of_xdae(dictionary):
-    cfg, objective = xdae_of("paper", dictionary)
-    model = cfg.model
-    assert (model.encoder_layers, model.decoder_layers, model.embed_dim, model.heads) == (12, 6, 1024, 8)  # G5
-    assert (str(model.activation), model.dropout, model.max_positions, objective.cfg.length) == ("gelu", 0.1, 512, 512)
-    assert cfg.task.batches_per_update * objective.cfg.batch_sentences == 1024  # G5
-    assert cfg.optimization.lr == [1e-4] and cfg.lr_scheduler._name == "polynomial_decay"  # G5
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_xlm_of_its_size_fills_encoder_and_decoder(size, dictionary):
     pretrained_files = {"paper": PRETRAINING["paper"], "toy": PRETRAINING["toy"]}[size]

@@ -20,6 +20,7 @@ import fairseq_xl
 from fairseq_xl.commands import config
 from fairseq_xl.objectives import OBJECTIVES
 from preprocess.commands.sample import main as write_sample
+from recipes import experiment
 from tests import reference
 from tests.tasks import test_published_translation
 
@@ -97,6 +98,17 @@ EVERY_PAGE = sorted(
     for folder in ("", ".github", "fairseq_xl", "preprocess", "recipes")
     for path in (ROOT / folder).glob("**/*.md" if folder else "*.md")
 )
+
+
+def test_every_printed_experiment_lists_its_steps(monkeypatch, capsys):
+    """With the values as printed: those that do not fit an experiment are refused when it is read."""
+    monkeypatch.chdir(ROOT)
+    lines = [line for page in EVERY_PAGE for line in commands(page.read_text(encoding="utf-8"))]
+    printed = [line[3:] for line in lines if line[:3] == ["python", "-m", "recipes.experiment"] and "MODE" not in line]
+    for words in printed:
+        experiment.main([*(re.sub("=N$", "=1", word) for word in words), "--list"])
+        assert "\n    " in capsys.readouterr().out, words
+    assert len(printed) > 30
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(ROOT)))

@@ -25,16 +25,17 @@ SOURCES = {  # X3b
 }
 
 
-def test_the_papers_text_is_described():
+@pytest.mark.parametrize("system, bitext", [("xlm", "opus"), ("unicoder", "documents")])
+def test_the_papers_text_is_described(system, bitext):
     """XLM's 15 languages, each with monolingual text and bitext with English; 80,000 merges, 95,000 symbols, 0.5."""
-    config, found = read_config(ROOT / "recipes/xlm/corpus.yaml")
+    config, found = read_config(ROOT / f"recipes/{system}/corpus.yaml")
     foreign = set.union(*SOURCES.values())
     assert not found and {*config.languages} == {"en", *foreign} and len(config.languages) == 15
     assert {folder.name for folder in config.folders} == {*config.languages, *(f"en-{code}" for code in foreign)}
     for folder, _, side in config.sides():
         language = folder.name.removeprefix("en-")
         source = next((name for name, codes in SOURCES.items() if language in codes), None)
-        expected = "wikipedia" if language == folder.name else source
+        expected = {"opus": bitext}.get(source, source) if "-" in folder.name else "wikipedia"
         assert all(file.startswith(f"../../corpora/{expected}/") for file in side.files)
     vocabulary = config.vocabulary
     assert (vocabulary.model, vocabulary.codes, vocabulary.size, vocabulary.alpha) == ("fastbpe", 80000, 95000, 0.5)

@@ -131,6 +131,7 @@ def test_modes_of_ranking_at_nano_size(tmp_path, capsys):
     assert [line.split("\t")[:3] for line in predicted] == [["1", "stone", "3"], ["2", "stone", "0"]]
 
 
+@pytest.mark.slow
 def test_translate_test_of_question_answering_at_nano_size(tmp_path):
     """The predictions are scored against the answers of the translated file: contexts of one word, so all are exact."""
     for name, context in (

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from preprocess.sample.corpus import write
 from recipes.benchmark import preprocessing
 
@@ -18,6 +20,7 @@ def test_the_estimate_by_hand():
     assert found["bytes"] == {"raw": 10**11, "shards": 500}
 
 
+@pytest.mark.slow
 def test_a_run_on_little_text(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(preprocessing, "write", lambda folder: write(folder, 40))
     preprocessing.main([str(tmp_path), "--megabytes", "1", "--shards", "2", "--jobs", "2"])

@@ -21,7 +21,7 @@ import torch
 
 from fairseq_xl.checkpoints.embedding_files import Vectors
 from fairseq_xl.checkpoints.identity import Checkpoint, check_languages, open_checkpoint
-from fairseq_xl.checkpoints.parameter_names import BIAS, LANGUAGES, POSITIONS, TOKENS
+from fairseq_xl.checkpoints.parameter_names import BIAS, LANGUAGES, POSITIONS, SEGMENTS, TOKENS
 from fairseq_xl.checkpoints.stacks import State
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, quoted
@@ -129,6 +129,17 @@ def without_special(state: State, languages: int) -> State:
     tokens = state[TOKENS].clone()
     tokens[special_rows(state, languages)] = state[SPECIAL]
     return {name: value for name, value in state.items() if name != SPECIAL} | {TOKENS: tokens}
+
+
+def with_language_positions(state: State, offset: int, scale: float = 1) -> State:
+    """A state dict with common positions as one whose positions belong to the language module.
+
+    The first token, ``<s>``, then has neither position nor segment: its embedding gets both, so that the hidden states
+    are the same. `offset` is the row of the first position, `scale` the factor of token embeddings.
+    """
+    special = state[SPECIAL].clone()
+    special[0] += (state[POSITIONS][offset] + (state[SEGMENTS][0] if SEGMENTS in state else 0)) / scale
+    return state | {SPECIAL: special}
 
 
 def from_embeddings(module: LanguageModule, vectors: Vectors, dictionary: XLDictionary, std: float) -> LanguageModule:

@@ -23,7 +23,7 @@ from fairseq_xl.data.vocabulary.special_symbols import language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.configuration import registered_model
 from fairseq_xl.io.fingerprints import symbols_digest
-from fairseq_xl.io.options import ABSENT, ACCEPTED_BY, IN_MODULE, TRANSFER, option_name
+from fairseq_xl.io.options import ABSENT, ACCEPTED_BY, ADDED, IN_MODULE, TRANSFER, option_name
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,8 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
             logger.warning("%s: the head of fine-tuning is left out: %s", path, ", ".join(content.left_out))
         if type(model).backbone != TRANSFORMER:
             raise UserError(f"{path} holds {TRANSFORMER}, this model is {type(model).backbone}")
-        _check_fields(path, content.options, {}, model, part, requirements)
+        options = content.options
+        _check_fields(path, options, {}, model, part, requirements)
         weights, identity, languages = content.state, {}, []
         if requirements.own_tokens:
             languages, symbols = dictionary.languages, dictionary.symbols[: dictionary.first_language]
@@ -218,7 +219,15 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
             languages = dictionary.languages
     has_special = language_modules.SPECIAL in state
     convert = language_modules.with_special if has_special else language_modules.without_special
-    return Pretrained(path, convert(weights, len(languages)), identity)
+    weights = convert(weights, len(languages))
+    added = getattr(model.cfg, "language_positions", False) and not options.get("language_positions")
+    if added and part != "embeddings":
+        if requirements.framing == "xlm":
+            raise UserError(f"{path} needs --language-positions False: an input of --framing xlm begins with </s>")
+        embeddings = model.encoder.embeddings
+        weights = language_modules.with_language_positions(weights, embeddings.position_offset, embeddings.scale or 1)
+        identity = {name: value for name, value in identity.items() if name != "body"}
+    return Pretrained(path, weights, identity)
 
 
 def check_fits(
@@ -264,7 +273,7 @@ def _check_fields(
             continue
         accepting = metadata.get(ACCEPTED_BY, "")
         accepted = getattr(requirements.options, accepting, None) if accepting else None
-        if accepted or (IN_MODULE in metadata and not requirements.own_tokens):
+        if accepted or (IN_MODULE in metadata and not requirements.own_tokens) or (ADDED in metadata and value):
             continue
         hint = "" if accepted is None else f" (or {option_name(accepting)})"
         wrong.append(f"{option_name(name)} {needed}{hint}, this run has {value}")

@@ -18,8 +18,8 @@ from fairseq_xl.errors import UserError, quoted
 AUTO = "auto"  # --updates-per-epoch: as many as one pass over the data needs
 #: metadata of an option of a model: the first part of a model whose weights mean something else if the option differs;
 #: the value that describes models without the option; the task's option that accepts weights of another value; whether
-#: the option concerns the language module alone
-TRANSFER, ABSENT, ACCEPTED_BY, IN_MODULE = "transfer", "absent", "accepted_by", "in_module"
+#: the option concerns the language module alone; whether weights without it are converted to weights with it
+TRANSFER, ABSENT, ACCEPTED_BY, IN_MODULE, ADDED = "transfer", "absent", "accepted_by", "in_module", "added"
 #: options of a run that name the weights that it starts from
 INITIAL = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from")
 UPDATES = 1000  # of an epoch of pre-training, by default

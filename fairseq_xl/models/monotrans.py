@@ -38,6 +38,7 @@ class MonoTransConfig(EncoderConfig):
         "segment embedding (Artetxe et al. 2020, section 2)",
         transfer="encoder",
         absent=False,
+        added=True,
     )
     adapters: int = option(
         0,

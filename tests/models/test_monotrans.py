@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_models import DENSE, SIZES, randomized
 
-from fairseq_xl.checkpoints.language_modules import in_module
+from fairseq_xl.checkpoints.language_modules import in_module, with_language_positions
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.monotrans import MonoTransConfig, MonoTransEmbeddings, XLMonoTransModel
@@ -83,6 +83,16 @@ def test_the_first_symbol_has_neither_where_positions_are_a_languages(build):
     assert found[:, 0].abs().max() < 1e-12
     for place in range(1, 8):
         torch.testing.assert_close(found[0, place], positions[place] + segments[SEGMENTS[0, place]])
+
+
+@pytest.mark.parametrize("more", [{}, dict(segment_embeddings="none", position_offset=2, embedding_scale="sqrt")])
+def test_positions_become_a_languages_without_changing_hidden_states(build, more):
+    common, owned = randomize(build(**more)), build(language_positions=True, **more)
+    embeddings = common.encoder.embeddings
+    state = with_language_positions(common.state_dict(), embeddings.position_offset, embeddings.scale or 1)
+    owned.load_state_dict(state)
+    inputs = {"padding_mask": TOKENS.eq(PAD)} | ({} if more else {"segments": SEGMENTS})
+    torch.testing.assert_close(owned.encode(TOKENS, **inputs), common.encode(TOKENS, **inputs))
 
 
 @pytest.mark.parametrize(

@@ -404,7 +404,7 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
         for name in ("tokens", "positions", "noise")
     }
     assert noise == {"tokens": False, "positions": False, "noise": True}
-    for folder, seed in (("body/tokens", 3), ("body/joint-de", 3), ("modules/adapters/de", 3), ("joint/de/nc-2", 32)):
+    for folder, seed in (("body/en", 3), ("body/joint-de", 3), ("modules/adapters/de", 3), ("joint/de/nc-2", 32)):
         assert f"'seed': {seed}," in (output / folder / "train.log").read_text()
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")}
     compare(corpus, output, *chosen)

@@ -372,6 +372,25 @@ def test_positions_adapters_and_noise(text, task_files, tmp_path):
     assert losses[0] != losses[1]
 
 
+def test_one_body_serves_all_variants(text, task_files, steps, tmp_path):
+    """Steps 2 and 3 add positions per language, and adapters, to a body that was pre-trained without (M6)."""
+    german = trained(learning(text["de"], steps["L1"], tmp_path / "de", ALL[0], "--adapters", 4))
+    owned = MODULE | {"encoder.embeddings.positions.weight"}
+    body, learned = load(steps["L1"]), load(german)
+    common = {name: value for name, value in learned.items() if "_adapter." not in name}
+    assert changed(body, common) == owned | {SPECIAL}
+    first = body["encoder.embeddings.positions.weight"][0] + body["encoder.embeddings.segments.weight"][0]
+    assert torch.equal(learned[SPECIAL][0], body[SPECIAL][0] + first)
+    assert torch.equal(learned[SPECIAL][1:], body[SPECIAL][1:])
+    checkpoint = trained(finetuning(text["en"], task_files, steps["L1"], tmp_path / "tuned", *ALL))
+    assert all(torch.equal(load(checkpoint)[name], body[name]) for name in owned)
+    zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=german)
+    assert (tmp_path / "valid.de.tsv").is_file()
+    positioned = trained(pretraining(text["en"], tmp_path / "L1", "--max-update", 1, ALL[0]))
+    message = refusal(run_train, learning(text["de"], positioned, tmp_path / "plain"))
+    assert "needs --language-positions True, this run has False" in message
+
+
 def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
     """L1 is an ordinary checkpoint of three languages with language embeddings; German is learned again."""
     form = ["--language-embeddings", "added", "--output-form", "plain", "--segment-embeddings", "none"]
@@ -403,6 +422,9 @@ def test_a_language_is_added_to_a_published_body(data_bin, text, task_files, tmp
     form = [*form, *cli(layers=2, segment_embeddings="none")]
     file, _ = make(data_bin, symbols.symbols[: symbols.first_language], tmp_path)
     module = trained(learning(text["de"], file, tmp_path / "de", *form, *ONLY_WORDS))
+    if kind == "XLM":
+        positions = learning(text["de"], file, tmp_path / "positions", *form, *ONLY_WORDS, ALL[0])
+        assert "needs --language-positions False: an input of --framing xlm begins" in refusal(run_train, positions)
     before, after = published_models.read(file).state, load(module)
     owned = MODULE | ({"encoder.embeddings.languages.weight"} if kind == "XLM" else set())
     body = {name: value for name, value in before.items() if name not in owned}
@@ -462,7 +484,7 @@ def test_options_that_do_not_fit(text, task_files, steps, tmp_path):
     for words, expected in (
         ([*line, new], f"^{new} needs --init-from and an encoder with language modules"),
         ([*line, "--init-from", steps["L1"]], "was trained with another dictionary"),
-        ([*step_2, "--language-positions"], "needs --language-positions False, this run has True"),
+        ([*step_2, "--language-positions", "--framing", "xlm"], "needs --framing xl, this run has xlm"),
         ([*step_2, "--segment-embeddings", "none"], "needs --segment-embeddings added, this run has none"),
         ([*line, *module], f"^--language-module {steps['de']}: --init-from must name the model"),
         ([*step_2, *module], "choose one of them"),

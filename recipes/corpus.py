@@ -3,6 +3,7 @@
     python -m recipes.corpus FOLDER [DESCRIPTION.yaml --langs en,de --vocabulary N [--monolingual] [--normalization X]]
     python -m recipes.corpus FOLDER en=EN.yaml de=DE.yaml --langs en,de ...        # a description of each alone
 
+With --sentences N the training text of each language is about N sentences of it, in pages beside the description.
 Makes corpora/lohelp and corpora/sample if they are missing or incomplete. Other FOLDERs must have the layout in
 recipes/lohelp/README.md. The description has sentence pairs of the first language with each other language.
 With `--zero-shot de-fr` it also has a test set of German and French: FOLDER/bitext/test.de-fr, or the lines that have
@@ -16,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from fairseq_xl.errors import UserError, in_range, language_codes, names_of
+from fairseq_xl.errors import UserError, in_range, language_codes, names_of, positive_integer
 from fairseq_xl.io import bounds, error_reporting
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
@@ -131,6 +132,24 @@ def _lines_by_id(prefix: Path, code: str) -> dict[Any, str]:
     return {name: line for name, line in zip(ids, lines) if not is_blank(name)}
 
 
+def write_sentences(path: Path, count: int, output: Path) -> None:
+    """Writes evenly spaced pages of a text with about `count` lines; raises `UserError` for a text with fewer."""
+    from preprocess.files import texts_in
+
+    total = sum(map(bool, texts_in(path)))
+    if total < count:
+        raise UserError(f"{path} has {total} sentences, --sentences needs {count}")
+    passed, written, begins, selects = 0, 0, True, False
+    with replacing(output, make_folder=True) as file:
+        for line in texts_in(path):
+            if line and begins:
+                selects = written * total <= passed * count
+            begins, passed = not line, passed + bool(line)
+            if selects:
+                written += bool(line)
+                file.write(f"{line}\n".encode())
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m recipes.corpus", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, help="the corpus folder")
@@ -146,6 +165,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--zero-shot", metavar="PAIR,PAIR", help="pairs to make test sets of, without the first language"
     )
+    parser.add_argument(
+        "--sentences", action=positive_integer, help="sentences of the training text of each language (default: all)"
+    )
     parser.add_argument("--normalization", help="rules of SentencePiece, as in a corpus description")
     error_reporting.install()
     options = parser.parse_args(arguments)
@@ -159,6 +181,10 @@ def main(arguments: list[str] | None = None) -> None:
         codes, _, path = argument.rpartition("=")
         selected = language_codes(argument, codes) if codes else languages
         content = description(folder, selected, options.vocabulary, options.monolingual, options.normalization)
+        for code in selected if options.sentences else ():
+            text = Path(path).resolve().parent / f"train.{code}"
+            write_sentences(stored(folder / f"mono/train.{code}"), options.sentences, text)
+            content["monolingual"][code]["train"] = str(text)
         for pair in names_of("--zero-shot", options.zero_shot) if options.zero_shot else ():
             output = Path(path).resolve().parent / "zero-shot"
             content["bitext"][pair] = {"test": zero_shot_test(folder, languages[0], pair, output)}

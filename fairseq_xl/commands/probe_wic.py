@@ -1,11 +1,12 @@
 """Word in Context (WiC): does a word have the same sense in two sentences? (Artetxe et al. 2020).
 
-    fairseq-xl probe wic runs/my/en/checkpoint_best.pt data-bin/en WiC_dataset/train/train WiC_dataset/test/test
+    fairseq-xl probe wic runs/my/en/checkpoint_best.pt data-bin/en WiC_dataset/train/train WiC_dataset/dev/dev
 
-TRAIN and TEST are prefixes of WiC's files: PREFIX.data.txt and PREFIX.gold.txt. A logistic regression is trained on
-frozen hidden states of the last layer. `pair`: the first hidden state of both sentences as one input, as in the paper;
-`words`: the hidden states of the two words, averaged over their pieces, with their absolute difference and their
-product. Features are standardized. `majority` is the accuracy of the more frequent class of the training pairs.
+TRAIN and TEST are prefixes of WiC's files: PREFIX.data.txt and PREFIX.gold.txt; the paper has the scores of the
+development set. A logistic regression is trained on frozen hidden states of the last layer. `pair`: the first hidden
+state of both sentences as one input (the paper does not say which state represents a pair); `words`: the hidden states
+of the two words, averaged over their pieces, with their absolute difference and their product. Features are
+standardized. `majority` is the accuracy of the more frequent class of the training pairs.
 """
 
 from typing import Any

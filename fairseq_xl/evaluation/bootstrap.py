@@ -1,6 +1,6 @@
 """Bootstrap intervals of accuracies, means and correlations. n examples."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,14 @@ def accuracy(right: ArrayLike) -> dict[str, Any]:
     means = np.random.default_rng(SEED).binomial(n, share, RESAMPLES) / n
     bounds = np.percentile(means, (2.5, 97.5))
     return {"accuracy": round(100 * share, 2), "interval": [round(100 * float(bound), 2) for bound in bounds]}
+
+
+def macro_accuracy(groups: Sequence[ArrayLike]) -> dict[str, Any]:
+    """Mean of the accuracies of groups (n_i,) bool, in percent, and its 95 % interval with draws within each group."""
+    rng, sizes = np.random.default_rng(SEED), [len(np.asarray(right)) for right in groups]
+    shares = [float(np.mean(np.asarray(right))) for right in groups]
+    draws = [rng.binomial(n, share, RESAMPLES) / n for n, share in zip(sizes, shares)]
+    return {"accuracy": round(100 * float(np.mean(shares)), 2), "interval": _interval(100 * np.mean(draws, axis=0))}
 
 
 def _interval(resampled: Any, decimals: int = 2) -> list[float]:

@@ -16,6 +16,27 @@ from fairseq_xl.io.text import is_blank
 WIC_LABELS = {"T": True, "F": False}
 SCWS_FIELDS = 8  # id, word, part of speech, word, part of speech, context, context, mean rating; ratings follow
 MARKED = re.compile(r"<b>(.*?)</b>")
+#: {group: {construction of Marvin & Linzen (2018): its name in Artetxe et al. (2020), table 11}}; animate and inanimate
+#: ones are merged, as in Goldberg's (2019) code
+GROUPS = {
+    "agreement": {
+        "simple_agrmt": "simple",
+        "sent_comp": "sentential complement",
+        "vp_coord": "short VP coordination",
+        "long_vp_coord": "long VP coordination",
+        "prep_anim": "across a prepositional phrase",
+        "subj_rel": "across a subject relative clause",
+        "obj_rel_across_anim": "across an object relative clause",
+        "obj_rel_no_comp_across_anim": "across an object relative clause (no that)",
+        "obj_rel_within_anim": "in an object relative clause",
+        "obj_rel_no_comp_within_anim": "in an object relative clause (no that)",
+    },
+    "reflexives": {
+        "simple_reflexives": "simple",
+        "reflexive_sent_comp": "sentential complement",
+        "reflexives_across": "across a relative clause",
+    },
+}
 
 
 class WordInText(NamedTuple):
@@ -147,7 +168,11 @@ def majority(labels: ArrayLike, gold: ArrayLike) -> float:
 def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[float, float]]) -> dict[str, Any]:
     """Accuracy over all scored pairs and by category; pairs that were left out are counted.
 
-    `scored` is {index of a pair: log-probabilities of its sentences' pieces}, the grammatical one's first.
+    Files with constructions of `GROUPS` also have the mean accuracy of the constructions of each group, and of each
+    construction the used pairs of all; without a mean if no pair of a construction is used (`missing`).
+
+    Args:
+        scored: {index of a pair: log-probabilities of its sentences' pieces}, the grammatical one's first.
     """
     right: dict[str, list[bool]] = {pair.category: [] for pair in pairs}
     for index, (grammatical, ungrammatical) in scored.items():
@@ -160,4 +185,21 @@ def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[fl
 
     categories = {name: accuracy(outcomes, totals[name]) for name, outcomes in right.items()}
     whole = accuracy([outcome for outcomes in right.values() for outcome in outcomes], len(pairs))
-    return whole | {"chance": 50.0, "categories": categories}
+    result = whole | {"chance": 50.0, "categories": categories}
+    merged: dict[str, list[bool]] = {}
+    counts: Counter[str] = Counter()
+    for category, outcomes in right.items():
+        name = category.replace("inanim", "anim")
+        merged[name] = merged.get(name, []) + outcomes
+        counts[name] += totals[category]
+    for group, constructions in GROUPS.items():
+        if not counts.keys() & constructions.keys():
+            continue
+        used = [merged.get(name, []) for name in constructions]
+        missing = [name for name, outcomes in zip(constructions.values(), used) if not outcomes]
+        result[group] = {"missing": missing} if missing else bootstrap.macro_accuracy(used)
+        result[group]["constructions"] = {
+            title: {"used": len(outcomes), "all": counts[name]} | (bootstrap.accuracy(outcomes) if outcomes else {})
+            for (name, title), outcomes in zip(constructions.items(), used)
+        }
+    return result

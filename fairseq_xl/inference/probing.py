@@ -77,6 +77,8 @@ def masked_log_probabilities(
 ) -> dict[int, tuple[float, float]]:
     """Log-probabilities, in nats, of the pieces in which the two sentences of a pair differ, in place of <mask>.
 
+    A sentence that ends in a letter or digit gets a full stop, as in Goldberg's (2019) code.
+
     Returns: {index of the pair: (of the grammatical sentence, of the ungrammatical one)}; pairs that differ in more
     than one piece are left out, as in Artetxe et al. (2020). Raises `UserError` for a model without an output layer,
     and for a sentence that is longer than the model's positions.
@@ -86,7 +88,7 @@ def masked_log_probabilities(
         raise UserError(f"minimal pairs need a masked language model, found {type(model).__name__}")
     masked_pairs = []  # index, masked sentence, position of the mask, pieces of the two sentences there
     for index, pair in enumerate(pairs):
-        sides = [embedder.encode(sentence, language) for sentence in pair[1:]]
+        sides = [embedder.encode(f"{text}." if text[-1].isalnum() else text, language) for text in pair[1:]]
         if len(sides[0]) != len(sides[1]) or (sides[0] != sides[1]).sum() != 1:
             continue
         if len(sides[0]) + 1 > embedder.longest:

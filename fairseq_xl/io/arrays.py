@@ -4,6 +4,7 @@ Arrays of a running command are in temporary files (`fairseq_xl.io.temporary_arr
 """
 
 import contextlib
+import functools
 import math
 import mmap
 import os
@@ -25,6 +26,20 @@ KINDS = {"floats": "f", "whole numbers": "iu"}  # numbers -> kinds of numpy
 CHECKED = 1 << 22  # numbers that `check_finite_rows` reads at a time
 READ_AHEAD = 1 << 20  # files up to this size (bytes) may be read ahead
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+class Reopened:
+    """Base of classes that open files: pickled, they are the arguments that they were made with."""
+
+    __opened: Callable[[], "Reopened"]
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> "Reopened":
+        instance = super().__new__(cls)
+        instance.__opened = functools.partial(cls, *arguments, **keywords)
+        return instance
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.__opened, ()
 
 
 def mapped(path: str | Path, dtype: DTypeLike, offset: int = 0, count: int = -1) -> np.ndarray:

@@ -23,6 +23,7 @@ from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 
 #: initial standard deviation of an adapter's weights: adapters start near the identity (Houlsby et al. 2019)
 ADAPTER_STD = 0.01
+PROJECTION = "encoder.token_embeddings.projection.weight"
 
 
 @dataclass
@@ -49,6 +50,14 @@ class MonoTransConfig(EncoderConfig):
         absent=0,
         in_module=True,
     )
+    token_embed_dim: int = option(
+        0,
+        "channels of the token embeddings, which a linear layer of the body projects to --embed-dim, as for mapped "
+        "embeddings of 300 channels (Artetxe et al. 2020, section 3.1, do not say how); 0: --embed-dim",
+        range="0 or more",
+        transfer="embeddings",
+        absent=0,
+    )
     embedding_noise: float = option(
         0.0,
         "standard deviation of Gaussian noise added in training to each token, position and segment "
@@ -60,15 +69,16 @@ class MonoTransConfig(EncoderConfig):
 class SpecialTokenEmbeddings(TokenEmbeddings):
     """Token embeddings with a separate matrix (5, C) for the symbols `special`, which all languages share.
 
-    Their rows in the other matrix are not used. The output bias, also that of the special symbols, belongs to the
-    language (Artetxe et al. 2020, section 3.2).
+    Their rows in the other matrix are not used; if that has other `channels`, it is projected to C. The output bias,
+    also that of the special symbols, belongs to the language (Artetxe et al. 2020, section 3.2).
     """
 
     special_rows: Tensor  # (V,) row of each special symbol, else -1
     ids: Tensor  # (5,)
 
-    def __init__(self, vocab_size: int, embed_dim: int, pad: int, special: List[int]):
-        super().__init__(vocab_size, embed_dim, pad, output_bias=True)
+    def __init__(self, vocab_size: int, embed_dim: int, pad: int, special: List[int], channels: int = 0):
+        super().__init__(vocab_size, channels or embed_dim, pad, output_bias=True)
+        self.projection = nn.Linear(channels, embed_dim, bias=False) if channels else nn.Identity()
         self.special = nn.Embedding(len(special), embed_dim, padding_idx=special.index(pad))
         special_rows = torch.full((vocab_size,), -1)
         special_rows[special] = torch.arange(len(special))
@@ -78,12 +88,12 @@ class SpecialTokenEmbeddings(TokenEmbeddings):
     @property
     def output_matrix(self) -> Tensor:
         """The embedding matrix (V, C) with the special symbols in their rows."""
-        return super().output_matrix.index_copy(0, self.ids, self.special.weight)
+        return self.projection(super().output_matrix).index_copy(0, self.ids, self.special.weight)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) -> (B, T, C)"""
         rows = self.special_rows[tokens]  # (B, T)
-        return torch.where(rows[..., None] < 0, super().forward(tokens), self.special(rows.clamp(min=0)))
+        return torch.where(rows[..., None] < 0, self.projection(super().forward(tokens)), self.special(rows.clamp(0)))
 
 
 class MonoTransEmbeddings(Embeddings):
@@ -130,7 +140,7 @@ class XLMonoTransModel(XLEncoderModel):
     Names in the state dict as in `XLEncoderModel`, and
 
         encoder.token_embeddings.special.weight (5, C)     encoder.embeddings.segments.weight (2, C)
-        encoder.layers.N.{attention,ffn}_adapter.{down,up}.*
+        encoder.layers.N.{attention,ffn}_adapter.{down,up}.*      encoder.token_embeddings.projection.weight (C, E)
     """
 
     description = "an encoder with language modules: --arch xl_monotrans_tiny and the like"
@@ -144,6 +154,8 @@ class XLMonoTransModel(XLEncoderModel):
         for name, parameter in self.named_parameters():
             if "_adapter." in name and name.endswith("weight"):
                 nn.init.normal_(parameter, std=ADAPTER_STD)
+            if name == PROJECTION:  # the projected embeddings have the deviation of the others
+                nn.init.normal_(parameter, std=cfg.token_embed_dim**-0.5)
 
     @classmethod
     def build_model(cls, cfg: MonoTransConfig, task: Any) -> "XLMonoTransModel":
@@ -159,7 +171,7 @@ class XLMonoTransModel(XLEncoderModel):
     def make_encoder(self, vocab_size: int, pad: int, num_languages: int) -> Encoder:
         """An encoder with `SpecialTokenEmbeddings`, `MonoTransEmbeddings` and adapters."""
         cfg = self.cfg
-        token_embeddings = SpecialTokenEmbeddings(vocab_size, cfg.embed_dim, pad, self._special)
+        token_embeddings = SpecialTokenEmbeddings(vocab_size, cfg.embed_dim, pad, self._special, cfg.token_embed_dim)
         encoder = Encoder(cfg, token_embeddings, cfg.layers, num_languages)
         encoder.embeddings = MonoTransEmbeddings(cfg, token_embeddings, num_languages)
         for layer in encoder.layers if cfg.adapters else ():

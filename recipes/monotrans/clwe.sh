@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # clwe.sh DATA SAVE_DIR LANGUAGE VECTORS [--config FILE ...] [--flag value ...]: trains a body over VECTORS, embeddings
 # of the pieces of LANGUAGE from `fairseq-xl embeddings skipgram`; they stay as they are (M8: CLWE). Flags are those of
-# pretrain.sh: the model needs as many channels as VECTORS (--embed-dim). Ends with SAVE_DIR/checkpoint_last.pt, which
-# finetune.sh takes. A repeated run resumes; a SAVE_DIR of other embeddings or settings is refused.
+# pretrain.sh; --token-embed-dim N for VECTORS of another number of channels than the model. Ends with
+# SAVE_DIR/checkpoint_last.pt, which finetune.sh takes. A repeated run resumes; a SAVE_DIR of other embeddings or
+# settings is refused.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments data save_dir language vectors -- "$@"
@@ -16,4 +17,4 @@ python -m recipes.settings "$save_dir" "$data/dict.txt" "$vectors" \
 python -m fairseq_xl model language-module from-embeddings "$start" "$data" "$vectors" "$save_dir/language-module.pt"
 exec bash "$recipes/monotrans/pretrain.sh" "$data" "$save_dir" "$@" --init-from "$start" \
     --language-module "$save_dir/language-module.pt" --lang "$language" \
-    --train-only 'encoder.token_embeddings.special.*,encoder.token_embeddings.output_bias,encoder.embeddings.*,encoder.layers.*,output.*,heads.*'
+    --train-only 'encoder.token_embeddings.[!t]*,encoder.embeddings.*,encoder.layers.*,output.*,heads.*'

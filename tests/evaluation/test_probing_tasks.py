@@ -1,13 +1,20 @@
 """Files of the probing tasks in their official formats, and scores equal to scipy's and scikit-learn's."""
 
+import os
+import tarfile
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bootstrap import correlation, pearson, spearman
+from fairseq_xl.evaluation.bootstrap import correlation, macro_accuracy, pearson, spearman
+from fairseq_xl.evaluation.paper_figures import tables
 from fairseq_xl.evaluation.probing_tasks import (
+    GROUPS,
     MinimalPair,
     logistic_regression_accuracy,
     majority,
@@ -98,6 +105,72 @@ def test_scores_of_minimal_pairs_by_hand():
     rows = found["categories"]
     assert rows["a"]["accuracy"] == 50 and rows["b"]["accuracy"] == 100 and rows["c"] == {"n": 0, "left_out": 1}
     assert minimal_pair_scores(pairs, {})["left_out"] == 4
+
+
+def test_groups_of_marvin_and_linzen_are_means_of_constructions():
+    """By hand: animate and inanimate pairs of a construction are one; NPI pairs count in neither group."""
+    names = [name for constructions in GROUPS.values() for name in constructions]
+    categories = [*names, "prep_inanim", "prep_inanim", "simple_npi_anim", "subj_rel"]
+    scored = dict.fromkeys(range(len(names) + 1), (-1.0, -2.0)) | {len(names) + 1: (-2.0, -1.0)}
+    scored |= {names.index("simple_reflexives"): (-2.0, -1.0), len(names) + 2: (-2.0, -1.0)}
+    result = minimal_pair_scores([MinimalPair(name, "", "") for name in categories], scored)
+    assert result["agreement"]["accuracy"] == round((9 + 2 / 3) / 10 * 100, 2)
+    assert result["reflexives"]["accuracy"] == round(2 / 3 * 100, 2)
+    constructions = result["agreement"]["constructions"]
+    prepositional = constructions["across a prepositional phrase"]
+    assert (prepositional["used"], prepositional["all"], prepositional["accuracy"]) == (3, 3, 66.67)
+    relative = constructions["across a subject relative clause"]
+    assert (relative["used"], relative["all"]) == (1, 2)
+    del scored[0]
+    result = minimal_pair_scores([MinimalPair(name, "", "") for name in categories], scored)
+    assert result["agreement"]["missing"] == ["simple"] and "accuracy" not in result["agreement"]
+    for table in ("M-T10", "M-T11"):
+        rows = [f"{group}, {name}" for group, part in GROUPS.items() for name in part.values()]
+        assert list(tables()[table][0].rows) == rows
+
+
+def test_the_interval_of_a_macro_average_is_that_of_resampled_groups():
+    rng = np.random.default_rng(2)
+    groups = [rng.random(n) < share for n, share in ((40, 0.9), (200, 0.5), (15, 0.3))]
+    result = macro_accuracy(groups)
+    assert result["accuracy"] == round(100 * np.mean([group.mean() for group in groups]), 2)
+    means = [100 * np.mean([rng.choice(group, len(group)).mean() for group in groups]) for _ in range(4000)]
+    np.testing.assert_allclose(result["interval"], np.percentile(means, (2.5, 97.5)), atol=1)
+
+
+REAL = os.environ.get("XL_REAL_DATA")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(REAL is None, reason="XL_REAL_DATA: folder with minimal_pairs.tar.xz")
+def test_marvin_and_linzens_data_against_counting(tmp_path):
+    """CLAMS's English file: all pairs that differ in a word are used, and every third of them is right."""
+    with tarfile.open(Path(REAL) / "minimal_pairs.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    path = tmp_path / "minimal_pairs/clams/en.tsv"
+    pairs, used, right = read_minimal_pairs([str(path)]), Counter(), Counter()
+    scored = {}
+    for index, line in enumerate(path.read_text().splitlines()):
+        category, grammatical, ungrammatical = line.split("\t")
+        sides = grammatical.split(), ungrammatical.split()
+        if len(sides[0]) == len(sides[1]) and sum(map(str.__ne__, *sides)) == 1:
+            scored[index] = (float(index % 3 == 0), 0.5)
+            used[category.replace("inanim", "anim")] += 1
+            right[category.replace("inanim", "anim")] += index % 3 == 0
+    result = minimal_pair_scores(pairs, scored)
+    for group, constructions in GROUPS.items():
+        shares = [right[name] / used[name] for name in constructions]
+        assert result[group]["accuracy"] == round(100 * sum(shares) / len(shares), 2)
+        counts = result[group]["constructions"].values()
+        assert [row["used"] for row in counts] == [used[name] for name in constructions]
+    printed = {row: cells["all"][0] for row, cells in tables()["M-T10"][0].rows.items()}
+    counts = {
+        f"{group}, {name}": row["all"] for group in GROUPS for name, row in result[group]["constructions"].items()
+    }
+    differing = {name: counts[name] for name in counts if counts[name] != printed[name]}  # CLAMS has fewer of five
+    assert sorted(differing.values()) == [21280] * 4 + [21840] and {*differing} == {
+        name for name in printed if "object relative" in name or "prepositional" in name
+    }
 
 
 def test_correlations_are_scipys():

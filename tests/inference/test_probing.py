@@ -104,9 +104,11 @@ def test_probabilities_of_minimal_pairs_are_those_of_a_direct_pass(embedder, fil
     found = masked_log_probabilities(embedder, pairs, "en")
     assert list(found) == [0, 2]
     dictionary = embedder.task.dictionary
-    the, house, walks, reads = (int(embedder.encode(word, "en")[0]) for word in ("the", "house", "walks", "reads"))
+    (walks, reads) = (int(embedder.encode(word, "en")[0]) for word in ("walks", "reads"))
+    the, house, _, *stop = embedder.encode("the house walks.", "en").tolist()  # a full stop and </s>
+    masked = [0, the, house, dictionary.mask_index, *stop]
     with torch.no_grad():
-        logits = embedder.model.output(states(embedder, [0, the, house, dictionary.mask_index, 2], None))[3].double()
+        logits = embedder.model.output(states(embedder, masked, None))[3].double()
     expected = [float(logits[piece] - logits.exp().sum().log()) for piece in (walks, reads)]
     assert found[0] == pytest.approx(expected, abs=1e-5)
 

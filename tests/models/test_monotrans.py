@@ -33,13 +33,16 @@ def randomize(model):
     return randomized(model)
 
 
-def test_it_computes_what_an_encoder_with_these_rows_does(build, dictionary):
-    """Hidden states, logits, and the gradients of both uses of the table."""
-    model = randomize(build(segment_embeddings="none"))
+@pytest.mark.parametrize("channels", [0, 6])
+def test_it_computes_what_an_encoder_with_these_rows_does(build, dictionary, channels):
+    """Hidden states, logits, and the gradients of both uses of the table, which may be projected."""
+    model = randomize(build(segment_embeddings="none", token_embed_dim=channels))
     plain = XLEncoderModel(model.cfg, len(dictionary), PAD, dictionary.num_languages).double()
     state = model.state_dict()
     special = state.pop("encoder.token_embeddings.special.weight")
-    state["encoder.token_embeddings.table.weight"] = state["encoder.token_embeddings.table.weight"].clone()
+    table = state["encoder.token_embeddings.table.weight"].clone()
+    projection = state.pop("encoder.token_embeddings.projection.weight", torch.eye(table.size(1), dtype=table.dtype))
+    state["encoder.token_embeddings.table.weight"] = table @ projection.T
     state["encoder.token_embeddings.table.weight"][dictionary.shared] = special
     plain.load_state_dict(state)
 
@@ -55,7 +58,9 @@ def test_it_computes_what_an_encoder_with_these_rows_does(build, dictionary):
     torch.testing.assert_close(model.encoder.token_embeddings.special.weight.grad, gradient[dictionary.shared])
     expected = gradient.clone()
     expected[dictionary.shared] = 0
-    torch.testing.assert_close(model.encoder.token_embeddings.table.weight.grad, expected)
+    torch.testing.assert_close(model.encoder.token_embeddings.table.weight.grad, expected @ projection)
+    if channels:
+        torch.testing.assert_close(model.encoder.token_embeddings.projection.weight.grad, expected.T @ table)
     torch.testing.assert_close(model.output.dense.weight.grad, plain.output.dense.weight.grad)
 
 

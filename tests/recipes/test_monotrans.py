@@ -328,9 +328,9 @@ def test_mapped_embeddings(nano, monkeypatch, capsys):
     monkeypatch.chdir(nano)
     data, files = nano / "data", nano / "sample/tasks/nc"
     for code in ("en", "de"):
-        command = f"skipgram {data}/{code} {code} {code}.npz --dim 24 --subsample 1e-2 --buckets 100 --epochs 1"
-        fairseq_xl_command(command.split())
-    small = ["--embed-dim", 24, "--layers", 1, "--ffn-dim", 32]
+        options = "--dim 24 --subsample 1e-2 --buckets 100 --epochs 1"
+        fairseq_xl_command(f"embeddings skipgram {data}/{code} {code} {code}.npz {options}".split())
+    small = [*ONE, "--token-embed-dim", 24]
     command = ["clwe.sh", data / "en", nano / "clwe", "en", nano / "en.npz", *TOY, *small, *TWO]
     succeed(*command)
     module = (nano / "clwe/language-module.pt").read_bytes()
@@ -357,7 +357,7 @@ def test_mapped_embeddings(nano, monkeypatch, capsys):
     learned = language_modules.read(nano / "clwe-de.pt", "de").state[language_modules.TOKENS]
     assert learned.norm(dim=1).max().item() == pytest.approx(np.linalg.norm(rows, axis=1).max(), rel=1e-3)
     body = nano / "clwe/checkpoint_last.pt"
-    wide = [*ONE, "--embed-dim", 24]
+    wide = [*ONE, "--token-embed-dim", 24]
     succeed("finetune.sh", data / "en", nano / "clwe-nc", files, "en", body, *CLASSIFY_TOY, *wide, *UPDATE)
     tests = f"en={data / 'en'}", f"de={data / 'de'}:{nano / 'clwe-de.pt'}"
     succeed("zero-shot.sh", nano / "clwe-nc/checkpoint_best.pt", nano / "clwe-scores", files, *tests)

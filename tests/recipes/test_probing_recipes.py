@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.probing_tasks import GROUPS
 from preprocess.commands.sample import main as write_sample
 from preprocess.config import read_config
-from recipes import concatenated, experiment, low_resource, word_pairs
+from recipes import concatenated, corpus, experiment, experiment_file, low_resource, word_pairs
 from tests.tasks.tiny_text import write
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -28,7 +29,7 @@ def sample(tmp_path_factory):
 
 def write_probes(folder):
     """Files in the formats and folders in which the tasks are distributed."""
-    for split, count in (("train", 12), ("test", 6)):
+    for split, count in (("train", 12), ("dev", 6)):
         (folder / f"WiC_dataset/{split}").mkdir(parents=True)
         lines = [f"plan\tN\t1-{1 + number % 2}\tthe plan is new\tthis old plan" for number in range(count)]
         write(folder / f"WiC_dataset/{split}/{split}.data.txt", lines)
@@ -40,27 +41,47 @@ def write_probes(folder):
     write(
         folder / "SCWS/ratings.txt", [line.format(n, contexts[i], contexts[j], r) for n, (i, j, r) in enumerate(rows)]
     )
-    pairs = ["simple_agrmt\tsing\tthe plan is new\tthe plan are new", "simple_agrmt\tsing\tit is\tit was not"]
-    write(folder / "marvin_linzen_dataset.tsv", pairs)
+    names = [name for constructions in GROUPS.values() for name in constructions]
+    pairs = [f"{name}\tsing\tthe plan b\tthe plan c" for name in names]  # they differ in one piece
+    write(folder / "marvin_linzen_dataset.tsv", [*pairs, "simple_agrmt\tsing\tit is\tit was not"])
 
 
 @pytest.mark.slow
 def test_bodies_of_other_languages_are_probed_in_english(sample, tmp_path, capsys):
+    """At the paper's values but for the sizes: English is among the languages, and text is cut."""
     write_probes(tmp_path / "probes")
-    values = [f"corpus={sample}", f"probes={tmp_path / 'probes'}", "sources=de", "vocabulary=300", "--updates", "1"]
+    toy = experiment_file.Experiment(RECIPES / "monotrans/probing-toy.yaml").values["pretraining"]
+    values = [f"corpus={sample}", f"probes={tmp_path / 'probes'}", "sources=en,de", "vocabulary=300", "--updates", "1"]
+    values += ["sentences=--sentences 150", f"pretraining={toy}"]
     experiment.main([str(RECIPES / "monotrans/probing.yaml"), *values, "--output", str(tmp_path / "out")])
     shown = capsys.readouterr().out
-    for model in ("de", "en", "random"):
+    for model in ("de", "en", "English", "random"):
         for task in ("wic", "scws", "minimal-pairs"):
             assert json.loads((tmp_path / f"out/{model}/{task}/scores.json").read_text())["probe"] == task
     value = r"-?[\d.]+ \(-?[\d.]+–-?[\d.]+\)"
-    assert re.search(
-        rf"^\| WiC, accuracy \| pair \| words \|\n.*\n\| de, with .* of en \| {value} \| {value} \|$", shown, re.M
-    )
-    assert shown.count("\n| en |") == shown.count("\n| random weights |") == 3
-    assert "\n| majority | 50.0 | 50.0 |" in shown and "\n| chance | 50.0 |" in shown
-    found = json.loads((tmp_path / "out/de/minimal-pairs/scores.json").read_text())
-    assert found["left_out"] >= 1
+    assert "| Table 4 | English | en | de | random | average of en, de |" in shown
+    for name in ("WiC", "WiC, states of the words", "SCWS", "agreement", "reflexives"):
+        assert re.search(rf"^\| {name} \|( {value} \|){{4}} -?[\d.]+ \|$", shown, re.M), name
+    assert re.search(r"^\| paper, WiC \(dev\) \(.*table 4\) \| 59.1 \| 58.2 \| 58.0 \|  \|  \|$", shown, re.M)
+    assert "\n| agreement, simple | 1 | 2 |" in shown and "\n| reflexives, simple | 1 | 1 |" in shown
+    assert re.search(rf"^\| agreement, short VP coordination \| {value} \| {value} \|$", shown, re.M)
+    assert re.search(r"^\| paper: agreement, simple \(.*table 11\) \| 91.2 \| 76.5 \|$", shown, re.M)
+    lines = (tmp_path / "out/descriptions/train.en").read_text().splitlines()
+    assert 140 < sum(map(bool, lines)) < 170
+
+
+def test_sentences_are_taken_in_evenly_spaced_pages(tmp_path):
+    (tmp_path / "mono").mkdir()
+    pages = [[f"{page} {line}" for line in range(3)] for page in range(40)]
+    write(tmp_path / "mono/train.en", "\n\n".join("\n".join(page) for page in pages).split("\n"))
+    write(tmp_path / "mono/valid.en", ["x"])
+    arguments = [str(tmp_path), f"en={tmp_path / 'out/en.yaml'}", "--langs", "en", "--monolingual", "--sentences"]
+    corpus.main([*arguments, "30"])
+    (file,) = read_config(tmp_path / "out/en.yaml")[0].folders[0].splits[0].sides[0].files
+    text = [page.split("\n") for page in Path(file).read_text().strip().split("\n\n")]
+    assert text == pages[::4] and Path(file) == tmp_path / "out/train.en"
+    with pytest.raises(UserError, match="train.en has 120 sentences, --sentences needs 121"):
+        corpus.main([*arguments, "121"])
 
 
 @pytest.mark.slow

@@ -14,9 +14,10 @@ from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.noise.randomness import NEGATIVE_SEGMENT, WINDOW, uniforms
-from fairseq_xl.data.store.binarized_text import BLOCK_LINES, Reopened, evenly_spaced
+from fairseq_xl.data.store.binarized_text import BLOCK_LINES, evenly_spaced
 from fairseq_xl.data.store.cached_tables import table
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.arrays import Reopened
 
 logger = logging.getLogger(__name__)
 DIVISIONS = 256  # random divisions of a text into windows of `NextSegments`
@@ -239,7 +240,7 @@ class NextSegments(OneLanguageWindows):
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The first segment of each example and what follows it, perhaps nothing: a list of pairs of arrays."""
-        texts, width = [], self.text.tokens.itemsize
+        texts, width, eos = [], self.text.tokens.itemsize, self.text.tokens[-1]
         for example in examples.tolist():
             begin = example // (2 * DIVISIONS)
             line = bisect.bisect_right(self.text.offsets, begin * width) - 1
@@ -250,8 +251,7 @@ class NextSegments(OneLanguageWindows):
                 _, (cut_line,), (last,), _ = divide(sizes, np.array([example - example % 2]), length)
                 if last > 1:
                     cut, end = begin + sizes[:cut_line].sum(), begin + sizes[:last].sum()
-            segments = self.text.read(begin, cut), self.text.read(cut, end)
-            texts.append(tuple(tokens[tokens != self.text.tokens[-1]] for tokens in segments))
+            texts.append(tuple(part[part != eos] for part in np.split(self.text.read(begin, end), [cut - begin])))
         return texts
 
     def check_negatives(self, length: int) -> None:
@@ -280,8 +280,7 @@ class NextSegments(OneLanguageWindows):
             document = documents[bisect.bisect_right(windows[:, 0], example) - 1]
             spans.append([bound(documents, document) for bound in (bisect.bisect_left, bisect.bisect_right)])
         begins, ends = np.array(spans, np.int64).reshape(-1, 2).T[:, :, None]  # of the example's document
-        draws = uniforms(keys, CANDIDATES, NEGATIVE_SEGMENT)
-        candidates = (draws * (len(windows) - (ends - begins))).astype(np.int64)
+        candidates = (uniforms(keys, CANDIDATES, NEGATIVE_SEGMENT) * (len(windows) - (ends - begins))).astype(np.int64)
         candidates += np.where(candidates < begins, 0, ends - begins)
         lengths = np.where(windows[candidates, 2] > 0, windows[candidates, 2], windows[candidates, 1])
         shorter = sizes[:, None] - lengths

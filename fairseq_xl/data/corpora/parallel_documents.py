@@ -9,8 +9,8 @@ import numpy as np
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.documents import Windows, follow_jumps
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.data.store.binarized_text import Reopened
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.arrays import Reopened
 
 
 class ParallelDocuments(Reopened, Windows):

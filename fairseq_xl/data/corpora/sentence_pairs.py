@@ -10,9 +10,10 @@ import numpy as np
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.corpora.negatives import Candidates, MinedNegatives, RandomNegatives, length_codes
-from fairseq_xl.data.store.binarized_text import Reopened, open_text
+from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.store.cached_tables import IN_MEMORY_LINES, table
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.arrays import Reopened
 from fairseq_xl.io.fingerprints import sha256_of
 
 

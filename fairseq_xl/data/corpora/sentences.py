@@ -4,7 +4,8 @@ from pathlib import Path
 
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.line_corpus import LineCorpus
-from fairseq_xl.data.store.binarized_text import Reopened, open_text
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.io.arrays import Reopened
 
 
 @LineCorpus.register

@@ -8,10 +8,11 @@ from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.line_corpus import filled_lines
 from fairseq_xl.data.corpora.sampling import draw_passes
-from fairseq_xl.data.store.binarized_text import Reopened, open_text
+from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.store.manifest import is_begun
 from fairseq_xl.data.store.plain_folder import indices
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.arrays import Reopened
 
 
 @Corpus.register

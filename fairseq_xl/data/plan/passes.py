@@ -44,8 +44,7 @@ class ObjectivePass(Sequence[BatchSpec]):
         self.key = (seed, epoch, index)
         self.corpus.mean_size(self.length)  # warns of longer texts; raises `UserError` if a corpus has no other
         parts = unmixed(sampler.corpora)
-        rng = np.random.default_rng((*self.key, EXAMPLES))
-        self.parts = [corpus.for_pass(rng) for corpus in parts.values()]
+        self.parts = [corpus.for_pass(np.random.default_rng((*self.key, EXAMPLES))) for corpus in parts.values()]
         self.positions = [corpus.number_of_positions(self.length) for corpus in self.parts]
         factors = [(repeats or {}).get(name, 1) for name in parts]
         self.counts = [self._count_positions(part, factor) for part, factor in enumerate(factors)]

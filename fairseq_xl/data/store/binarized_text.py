@@ -3,8 +3,7 @@
 Imports neither torch nor fairseq.
 """
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,26 +13,12 @@ from fairseq_xl.data import Numbers
 from fairseq_xl.data.store.manifest import check_fingerprint
 from fairseq_xl.data.store.plain_folder import located
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.arrays import mapped
+from fairseq_xl.io.arrays import Reopened, mapped
 from fairseq_xl.io.indexed_text import SIZE, TOKEN_TYPES, Header, check_sizes, read_header
 
 SAMPLED_STRETCHES, STRETCH = 64, 4096  # number and length of the stretches that `evenly_spaced` samples
 BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
-
-
-class Reopened:
-    """Base of classes that open files: pickled, they are the arguments that they were made with."""
-
-    __opened: Callable[[], "Reopened"]
-
-    def __new__(cls, *arguments: Any, **keywords: Any) -> "Reopened":
-        instance = super().__new__(cls)
-        instance.__opened = functools.partial(cls, *arguments, **keywords)
-        return instance
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self.__opened, ()
 
 
 class Text(Reopened):

@@ -6,6 +6,8 @@ The output is such a file itself. With --hydra it is the YAML of the same traini
 the data folder: `fairseq-hydra-train --config-dir FOLDER --config-name NAME task.data=DATA`.
 """
 
+import contextlib
+import io
 import re
 import sys
 from typing import Any
@@ -14,7 +16,7 @@ import yaml
 
 from fairseq_xl.commands import flag, parser_of
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.flags import config_files, overridden
+from fairseq_xl.io.flags import config_files, expanded, overridden
 from fairseq_xl.io.yaml_files import CONSTANTS, NUMBER, key_lines, parse
 
 USAGE = "fairseq-xl config CONFIG.yaml … [--flag value …] [--hydra]"
@@ -42,7 +44,38 @@ def main(arguments: list[str] | None = None) -> None:
     if not options.hydra and (short := [word for word in flags if re.fullmatch("-[a-z]", word)]):
         raise UserError(f"config: {short[0]}: a file has long names, such as --source-lang for -s")
     merged = overridden(configs, flags)
+    _check([*(word for config in configs for word in ("--config", config)), *flags])
     sys.stdout.write(_hydra(merged, configs) if options.hydra else _with_origins(merged, configs, flags))
+
+
+def _check(words: list[str]) -> None:
+    """Raises `UserError` for flags that neither training nor validation nor generation takes.
+
+    A file that overrides others need not have an architecture and a learning rate.
+    """
+    from fairseq import options
+
+    from fairseq_xl import register
+    from fairseq_xl.patches.command_line import MISSING_LR
+
+    register()
+    errors = []
+    commands = [(options.get_training_parser, [] if "--arch" in expanded(words) else ["--arch", "xl_xlm_tiny"])]
+    commands += [
+        (parser, ["--path", "PATH"]) for parser in (options.get_validation_parser, options.get_generation_parser)
+    ]
+    for parser, needed in commands:
+        try:
+            with contextlib.redirect_stderr(io.StringIO()) as shown:
+                options.parse_args_and_arch(parser(), ["DATA", *needed, *words])
+            return
+        except SystemExit:
+            errors.append(shown.getvalue().strip().partition(": error: ")[2])
+        except UserError as error:
+            if str(error) == MISSING_LR:
+                return
+            errors.append(str(error))
+    raise UserError(errors[0])
 
 
 def _with_origins(merged: list[str], configs: list[str], flags: list[str]) -> str:

@@ -108,6 +108,12 @@ def test_the_merged_configuration_says_where_each_flag_comes_from(files, tmp_pat
         assert line in shown.splitlines()
     (tmp_path / "c.yaml").write_text(shown)
     assert "fp16" not in shown.replace("bf16", "") and parsed(["data", "--config", tmp_path / "c.yaml"])["seed"] == 8
-    for words, sentence in (([], "name the YAML files"), ([paths[0], "-s", "en"], "-s: a file has long names")):
+    (tmp_path / "d.yaml").write_text("lrr: 3")
+    for words, sentence in (
+        ([], "name the YAML files"),
+        ([paths[0], "-s", "en"], "-s: a file has long names"),
+        ([*paths, "--lrr", "3"], "^unrecognized arguments: --lrr 3: did you mean --lr"),
+        ([*paths, str(tmp_path / "d.yaml")], "d.yaml: unrecognized arguments: --lrr 3: did you mean --lr"),
+    ):
         with pytest.raises(UserError, match=sentence):
             config.main(words)

@@ -56,24 +56,23 @@ def _check(words: list[str]) -> None:
     from fairseq import options
 
     from fairseq_xl import register
-    from fairseq_xl.patches.command_line import MISSING_LR
 
     register()
     errors = []
-    commands = [(options.get_training_parser, [] if "--arch" in expanded(words) else ["--arch", "xl_xlm_tiny"])]
+    needed = (("--arch", "xl_xlm_tiny"), ("--lr", "0.1"))
+    absent = [word for pair in needed if pair[0] not in expanded(words) for word in pair]
+    commands = [(options.get_training_parser, absent)]
     commands += [
         (parser, ["--path", "PATH"]) for parser in (options.get_validation_parser, options.get_generation_parser)
     ]
-    for parser, needed in commands:
+    for parser, defaults in commands:
         try:
             with contextlib.redirect_stderr(io.StringIO()) as shown:
-                options.parse_args_and_arch(parser(), ["DATA", *needed, *words])
+                options.parse_args_and_arch(parser(), ["DATA", *defaults, *words])
             return
         except SystemExit:
             errors.append(shown.getvalue().strip().partition(": error: ")[2])
         except UserError as error:
-            if str(error) == MISSING_LR:
-                return
             errors.append(str(error))
     raise UserError(errors[0])
 

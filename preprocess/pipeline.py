@@ -262,7 +262,7 @@ class _Preparation(Run):
         """Copies the files of an existing vocabulary, of the description or of the command line."""
         replace(self.subwords, files=tuple(existing)).open()
         if self.subwords.kind == "xlm" and self.config.tokenizers.get("zh") == tokenizers.XLM:
-            logger.warning("%s: %s", self.data_bin, tokenizers.NOT_STANFORDS)
+            logger.warning("%s: %s", self.data_bin, tokenizers.JIEBA_FOR_STANFORD)
 
         def copy() -> dict:
             for path, copied in zip(existing, self.subwords.files):

@@ -257,7 +257,9 @@ def reused(config: Config, problems: list[str], folder: Path) -> tuple[Config, P
     folder. Raises UserError for a folder without sub-words, or whose dict.txt is not theirs.
     """
     if config.vocabulary.existing:
-        problems.append(f"vocabulary: {config.vocabulary.existing} is one already; leave out --vocabulary-from")
+        problems.append(
+            f"vocabulary: the description names one, {config.vocabulary.existing}: leave out --vocabulary-from"
+        )
         return config, None
     folder = first_folder(folder)
     manifest = read_manifest(folder)

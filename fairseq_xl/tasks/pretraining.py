@@ -74,7 +74,7 @@ class XLPretrainingConfig(TrainingConfig):
     train_only: Optional[str] = option(
         None,
         "train only the parameters whose names match these patterns, separated by commas "
-        "('*.cross_attention*': Luo et al. 2020, table 7); 'language-module': the language module of an "
+        "('*.cross_attention*': Luo et al. 2020, section 3); 'language-module': the language module of an "
         "xl_monotrans_* model (Artetxe et al. 2020, section 2)",
     )
     new_language_module: bool = option(

@@ -202,7 +202,9 @@ def _pairs(path: Path, pair: str, documents: int, counts: list[dict], purpose: s
             lines += [_documents(archive, path, names, documents, purpose == "write")] if documents else []
             pairs = Pairs(f"{path.name} {pair}", *lines)
             bar = stack.enter_context(tqdm(pairs, desc=f"{purpose} {path.name}", unit=" pairs", unit_scale=True))
-            yield from ((*texts[:2], f"{path.name} {texts[2]}" if documents else "") for texts in bar)
+            yield from (
+                (*texts[:2], f"{path.parent.name}/{path.name} {texts[2]}" if documents else "") for texts in bar
+            )
             counts.append(pairs.counts)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise UserError(f"{path} is damaged or no zip file ({error}): download it again") from error

@@ -96,7 +96,7 @@ def labeled(path: Path, problems: Problems, task: str, language: str, joins: boo
         rows = read_table(path, problems, ("premise", "hypo", "label"))
     else:
         rows = read_rows(path, problems, skip_empty=False)
-    count, queries, is_unlabeled = TEXTS[task], task == "NC", None
+    count, queries, has_query, is_unlabeled = TEXTS[task], task == "NC", False, None
     for line_number, fields in rows:
         if is_unlabeled is None:
             has_query = queries and len(fields) == count + 1 and fields[-1] not in LABELS[task]
@@ -104,8 +104,13 @@ def labeled(path: Path, problems: Problems, task: str, language: str, joins: boo
         texts = fields[-count:] if is_unlabeled else fields[-1 - count : -1]
         if joins:
             texts[-2:] = [" ".join(filter(None, texts[-2:]))]
-        if is_unlabeled:
+        if is_unlabeled and len(fields) == count + has_query:
             yield Example(language, UNLABELED, tuple(texts))
+        elif is_unlabeled:
+            texts_of_a_line = f"{'a query and ' * has_query}{count} texts and no label, as in line 1"
+            problems.wrong(
+                "wrong columns", f"{path}, line {line_number}: expected {texts_of_a_line}, found {len(fields)} fields"
+            )
         elif count + 1 <= len(fields) <= count + 1 + queries:
             if label := problems.label(path, line_number, "label", fields[-1], LABELS[task]):
                 yield Example(language, label, tuple(texts))

@@ -4,9 +4,9 @@
     python -m recipes.veco.corpus describe FOLDER SENTENCEPIECE.model DESCRIPTION.yaml [small]
 
 `pairs` prints the pairs of opus_pairs.yaml. `describe` writes a description for ``fairseq-xl data prepare`` of those
-languages and pairs that have training text in FOLDER: mono/train.XX and bitext/train.XX-YY.{XX,YY}, as the readers
-write them, with valid.* beside them. `small` has the 33 languages of the small models, and divides their text into four
-shards, of which one is the quarter that they were trained on.
+languages and pairs that have training text in FOLDER: mono/train.XX and XX-YY/bitext/train.XX-YY.{XX,YY}, with
+valid.* beside them; the reader of OPUS writes a folder for each pair. `small` has the 33 languages of the small models,
+and divides their text into four shards, of which one is the quarter that they were trained on.
 """
 
 import sys
@@ -44,13 +44,15 @@ def describe(folder: str, sentencepiece: str, description: str, size: str = "") 
     """Writes the description, and prints how many of the languages and pairs the folder has."""
     root, (languages, pairs) = Path(folder).resolve(), corpus_of(size)
     codes = [code for code in languages if stored(root / f"mono/train.{code}").is_file()]
-    bitext = [pair for pair in pairs if stored(root / f"bitext/train.{pair}.{pair.split('-')[0]}").is_file()]
+    bitext = [pair for pair in pairs if stored(root / f"{pair}/bitext/train.{pair}.{pair.split('-')[0]}").is_file()]
     if not codes:
         raise UserError(f"{folder} has no training text of these languages, such as mono/train.{languages[0]}")
     content: dict[str, Any] = {"languages": codes, "vocabulary": {"sentencepiece": str(Path(sentencepiece).resolve())}}
-    for key, part, names in (("monolingual", "mono", codes), ("bitext", "bitext", bitext)):
-        files = {name: {split: f"{root}/{part}/{split}.{name}" for split in ("train", "valid")} for name in names}
-        content |= {key: files} if files else {}
+    splits = ("train", "valid")
+    content["monolingual"] = {name: {split: f"{root}/mono/{split}.{name}" for split in splits} for name in codes}
+    if bitext:
+        files = {name: {split: f"{root}/{name}/bitext/{split}.{name}" for split in splits} for name in bitext}
+        content["bitext"] = files
     content |= {"shards": SMALL_SHARDS} if size else {}
     with replacing(description) as file:
         file.write(yaml.safe_dump(content, sort_keys=False).encode())

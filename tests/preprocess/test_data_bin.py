@@ -380,7 +380,9 @@ def test_an_existing_model_is_checked(corpus, tmp_path):
         prepare(corpus, tmp_path / "data-bin")
     model = existing_model(corpus.parent, (corpus.parent / "train.en").read_text(encoding="utf-8").split("\n"))
     change(corpus, vocabulary={"sentencepiece": str(model)})
-    with pytest.raises(UserError, match="vocabulary: sentencepiece is one already; leave out --vocabulary-from"):
+    with pytest.raises(
+        UserError, match="vocabulary: the description names one, sentencepiece: leave out --vocabulary-from"
+    ):
         prepare(corpus, tmp_path / "data-bin", vocabulary_from=tmp_path)
 
 

@@ -46,7 +46,7 @@ def test_monotrans_text_is_described():
     config, problems = read_config(ROOT / "recipes/monotrans/corpus.yaml")
     xlm = read_config(ROOT / "recipes/xlm/corpus.yaml")[0]
     assert not problems and config.languages == xlm.languages == tuple(folder.name for folder in config.folders)
-    assert all(name.startswith("../../corpora/wikipedia-sentences/mono/") for name in config.files())
+    assert all(name.startswith("../../corpora/wikipedia/mono/") for name in config.files())
     vocabulary = config.vocabulary
     assert (vocabulary.model, vocabulary.size, vocabulary.normalization) == ("unigram", 200000, "identity")
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 
 import pytest
 from fairseq.data import Dictionary, data_utils
@@ -169,7 +170,8 @@ def test_problems(named, vocabulary, message, capsys):
         ),
     ],
 )
-def test_problems_of_tokenizers(named, changes, message, capsys):
+def test_problems_of_tokenizers(named, changes, message, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "Mykytea", None)  # not installed
     changes = {"vocabulary": XLM} | changes
     if "ja" in changes.get("languages", ()):
         (named.parent / "train.ja").write_text("本\n", encoding="utf-8")
@@ -179,6 +181,6 @@ def test_problems_of_tokenizers(named, changes, message, capsys):
 
 
 def test_a_vocabulary_excludes_the_command_lines(named, tmp_path):
-    with pytest.raises(UserError, match="vocabulary: xlm is one already; leave out --vocabulary-from"):
+    with pytest.raises(UserError, match="vocabulary: the description names one, xlm: leave out --vocabulary-from"):
         prepare(change(named, vocabulary=XLM), tmp_path / "data", vocabulary_from="m")
     assert read_config(named)[0].vocabulary.existing == "xlm"

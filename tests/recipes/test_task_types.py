@@ -33,7 +33,7 @@ def test_every_paper_s_configuration_is_one_of_every_type(paper, kind):
     assert cfg.task._name == cfg.criterion._name == f"xl_{kind.replace('-', '_')}"
     assert cfg.checkpoint.best_checkpoint_metric == METRICS[kind] and cfg.checkpoint.maximize_best_checkpoint_metric
     rate, epochs = {
-        **{"unicoder": (1e-5, 0), "veco": (2e-5, 5)},  # U8; V9's middle
+        **{"unicoder": (1e-5, 250), "veco": (2e-5, 5)},  # U8; V9's middle
         **{"xglue": (5e-6, 10), "monotrans": (2e-5, 2)},  # G7; M7
     }[paper]
     assert cfg.optimization.lr == [rate] and cfg.dataset.batch_size == 32 and cfg.optimization.max_epoch == epochs

@@ -23,8 +23,9 @@ def test_languages_and_pairs():
 
 
 def test_the_text_of_a_folder_is_described(tmp_path, capsys):
-    for name in "mono/train.de.gz mono/train.en mono/train.zu bitext/train.de-en.de bitext/train.fr-zu.fr".split():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    bitext = "de-en/bitext/train.de-en.de fr-zu/bitext/train.fr-zu.fr"
+    for name in f"mono/train.de.gz mono/train.en mono/train.zu {bitext}".split():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "pieces.model").touch()
     describe(str(tmp_path), str(tmp_path / "pieces.model"), str(tmp_path / "veco.yaml"), "small")

@@ -2,7 +2,7 @@
 
 An epoch is a number of updates. Each update takes world size × update frequency batches; in one micro-step every rank
 gets one batch, all of the same objective. Languages and pairs are sampled for each batch with p^α (Lample & Conneau
-2019, section 3.1). Each epoch begins a new pass over every corpus; within a pass no example repeats. The ranks of a
+2019, section 3.5). Each epoch begins a new pass over every corpus; within a pass no example repeats. The ranks of a
 micro-step get batches of similar size, since they wait for the one with the largest.
 """
 

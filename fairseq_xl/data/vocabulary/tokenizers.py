@@ -18,7 +18,7 @@ from fairseq_xl.io.versions import version
 
 PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokenizer -> its package
 XLM, SEGMENTED = "xlm", "segmented"  # tokenizers of text with XLM's vocabulary
-NOT_STANFORDS = (
+JIEBA_FOR_STANFORD = (
     "Chinese text is segmented by jieba in place of Stanford's segmenter, with which XLM was trained; tokenizer: {zh: "
     "segmented} is for text that has been segmented"
 )
@@ -58,7 +58,7 @@ def named_in(folder: str | Path) -> dict[str, str]:
             ]:
                 _warn(f"{part}: its text was tokenized with {', '.join(changes)}: raw text may get other words")
         elif tokenizers.get("zh") == XLM:
-            _warn(f"{part}: {NOT_STANFORDS}")
+            _warn(f"{part}: {JIEBA_FOR_STANFORD}")
     return tokenizers
 
 

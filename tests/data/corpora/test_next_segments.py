@@ -103,7 +103,7 @@ REAL = os.environ.get("XL_REAL_DATA")
 @pytest.mark.slow
 @pytest.mark.skipif(REAL is None, reason="XL_REAL_DATA: folder with wikipedia_dumps.tar.xz")
 def test_every_token_of_a_wikipedia_dump_is_read_once(tmp_path):
-    """105 English articles in sentences, with words as tokens."""
+    """95 English articles in sentences, with words as tokens."""
     with tarfile.open(Path(REAL) / "wikipedia_dumps.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     (dump,) = tmp_path.glob("wikipedia_dumps/enwiki-latest*")

@@ -169,8 +169,13 @@ def test_test_files_without_labels_are_unlabeled(source, tmp_path):
     (source / "NC/xglue.nc.de.test").write_text("q\ttitle\tbody\nq\ttitle\tnews\n", encoding="utf-8")
     assert read(source, tmp_path / "out", "--tasks", "NC", "--langs", "en,de") == 0
     assert (tmp_path / "out/NC/test.de.tsv").read_text(encoding="utf-8") == "_\ttitle\tbody\n_\ttitle\tnews\n"
-    (source / "NC/xglue.nc.de.test").write_text("title\tbody\tnews\ntitle\tbody\tnew\n", encoding="utf-8")
-    assert read(source, tmp_path / "out", "--tasks", "NC", "--langs", "en,de") == 1  # the first line has a label
+    for text in (
+        "title\tbody\tnews\ntitle\tbody\tnew\n",  # the first line has a label
+        "q\ttitle\tbody\ntitle\tbody\n",
+        "q\ttitle\tbody\nq\ttitle\tbody\tnews\n",
+    ):
+        (source / "NC/xglue.nc.de.test").write_text(text, encoding="utf-8")
+        assert read(source, tmp_path / "out", "--tasks", "NC", "--langs", "en,de") == 1
 
 
 def test_titles_are_joined_as_in_the_released_system(source, tmp_path):

@@ -40,7 +40,7 @@ fairseq-train "$data" --user-dir "$package" --config "$configs/generation.yaml" 
     --train-langs "$trained" --eval-langs "$languages" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 for language in ${languages//,/ }; do
     folder=$save_dir/outputs/$language
-    [ ! -f "$folder/generate-$split.txt" ] || continue
+    [ ! -e "$folder/generate-$split.txt" ] || continue
     rm -rf "$folder" "$folder.part"
     fairseq-generate "$data" --user-dir "$package" --config "$configs/generate.yaml" --eval-langs "$language" \
         --results-path "$folder.part" --path "$save_dir/checkpoint_best.pt" --task-files "$task_files" $generate

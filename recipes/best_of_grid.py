@@ -3,12 +3,14 @@
     python -m recipes.best_of_grid points GRID
     python -m recipes.best_of_grid choose SAVE_DIR POINT …
     python -m recipes.best_of_grid join SAVE_DIR LANGUAGES
+    python -m recipes.best_of_grid join-outputs FOLDER SPLIT CHECKPOINT …
 
 `points` prints a line for each combination of values: its name, VALUE-VALUE-…, and its flags. `choose` reads the best
 validation values in the checkpoints of SAVE_DIR/grid/POINT: SAVE_DIR gets links to the checkpoint_best.pt of the best
 point and to the checkpoint_best_LANGUAGE.pt of the best point for each language, and best.json, {"chosen": {"average"
 or language: point}, "validation": {point: {"average" or language: value}}}. `join` copies the predictions of
-SAVE_DIR/by-language/LANGUAGE, each of another model, to SAVE_DIR/predictions.
+SAVE_DIR/by-language/LANGUAGE, each of another model, to SAVE_DIR/predictions. `join-outputs` names all checkpoints in
+the notes of FOLDER/LANGUAGE/generate-SPLIT.txt, so that they are scored together.
 """
 
 import itertools
@@ -18,7 +20,13 @@ import sys
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.prediction_folders import Origin, read_note, write_predictions
+from fairseq_xl.evaluation.prediction_folders import (
+    Origin,
+    check_predictions,
+    read_note,
+    write_origin,
+    write_predictions,
+)
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.files import write_json
 from recipes.entry_point import call
@@ -84,5 +92,13 @@ def join(save_dir: str, languages: str) -> None:
     write_predictions(Path(save_dir, "predictions"), Origin.from_ensemble(list(origins)), texts)
 
 
+def join_outputs(folder: str, split: str, *checkpoints: str) -> None:
+    """Names all checkpoints in the notes of those outputs of fairseq-generate that one of them wrote."""
+    origins = [Origin.from_checkpoint(path, "xl_generation") for path in dict.fromkeys(checkpoints)]
+    for path in Path(folder).glob(f"*/generate-{split}.txt"):
+        if any(origin.is_same(check_predictions(path)) for origin in origins):
+            write_origin(path, Origin.from_ensemble(origins))
+
+
 if __name__ == "__main__":
-    call({"points": points, "choose": choose, "join": join}, __doc__)
+    call({"points": points, "choose": choose, "join": join, "join-outputs": join_outputs}, __doc__)

@@ -38,15 +38,23 @@ class TranslationScorer:
         folder: the data folder: its manifest names the tokenizers, its training text gives the frequencies of pieces.
         directions: names of all directions, ``en-de`` or ``de``.
         lowercase: whether BLEU ignores case.
+        zero_shot: the directions that training lacks; the mean of their BLEU is logged too.
 
     Raises `UserError` if the pieces of the dictionary cannot be joined to words.
     """
 
-    def __init__(self, dictionary: XLDictionary, folder: Path, directions: Sequence[str], lowercase: bool = False):
+    def __init__(
+        self,
+        dictionary: XLDictionary,
+        folder: Path,
+        directions: Sequence[str],
+        lowercase: bool = False,
+        zero_shot: Sequence[str] = (),
+    ):
         if dictionary.word_mark is None:
             raise UserError(f"{folder / 'dict.txt'}: {UNMARKED}, so validation cannot write text for BLEU")
         self.dictionary, self.folder, self.directions = dictionary, folder, list(directions)
-        self.lowercase = lowercase
+        self.lowercase, self.zero_shot = lowercase, zero_shot
 
     # --- counts ------------------------------------------------------------------------------------------------
 
@@ -163,14 +171,17 @@ class TranslationScorer:
                 scores |= {f"{name}_{direction}": SCORES[name](counts) for name in self.reference_free}
         for name, by_direction in statistics.items():
             bleu = {code: SCORES["bleu"](row) for code, row in by_direction.items() if row.reference_length}
-            if bleu:
-                scores |= {f"{BLEU_NAMES[name]}_{direction}": score for direction, score in bleu.items()}
-                scores[BLEU_NAMES[name]] = round(sum(bleu.values()) / len(bleu), 2)
+            means = {"": list(bleu), "_zero-shot": [code for code in self.zero_shot if code in bleu]}
+            scores |= {f"{BLEU_NAMES[name]}_{direction}": score for direction, score in bleu.items()}
+            for suffix, codes in means.items():
+                if codes:
+                    scores[f"{BLEU_NAMES[name]}{suffix}"] = round(sum(bleu[code] for code in codes) / len(codes), 2)
         return scores
 
     def metrics(self, directions: Mapping[str, Sequence[str]]) -> list[str]:
         """Names of the scores in the log; `directions`: {name of a kind of BLEU: directions that have it}."""
         scored = [code for code in self.directions if any(code in codes for codes in directions.values())]
-        bleu = [[name, *(f"{name}_{direction}" for direction in codes)] for name, codes in directions.items() if codes]
+        mean = ["zero-shot"] if self.zero_shot else []
+        bleu = [[name, *(f"{name}_{code}" for code in [*codes, *mean])] for name, codes in directions.items() if codes]
         free = [f"{name}_{direction}" for name in self.reference_free for direction in scored]
         return [*itertools.chain.from_iterable(bleu), *free]

@@ -28,8 +28,14 @@ class XLGenerationConfig(FilesOptions, XLSeq2SeqConfig):
     )
     eval_bleu: bool = option(
         False,
-        "in validation, generate greedily; log lower-cased BLEU of each language, their mean `bleu`, the percentage "
-        "of outputs in a wrong language and the length ratio",
+        "in validation, generate greedily; log lower-cased BLEU of each language, their mean `bleu`, `bleu_zero-shot`, "
+        "the mean of the languages that are not in train_langs, the percentage of outputs in a wrong language and the "
+        "length ratio",
+    )
+    best_by_language: bool = option(
+        False,
+        "also save checkpoint_best_LANGUAGE.pt, with the best --best-checkpoint-metric of each validated language; of "
+        "bleu also checkpoint_best_zero-shot.pt, with the best bleu_zero-shot",
     )
     denoise: Optional[str] = option(
         None,
@@ -76,8 +82,12 @@ class XLGenerationTask(XLSeq2SeqTask):
         else:
             self.objectives = {"generation": Generation(*arguments, named=False)}
         if self.cfg.eval_bleu:
-            languages = self.objective.languages_of("valid")
-            self.objective.scorer = TranslationScorer(self.dictionary, self.folder(), languages, lowercase=True)
+            languages, trained = (self.objective.languages_of(split) for split in ("valid", "train"))
+            self.objective.scorer = TranslationScorer(
+                *(self.dictionary, self.folder(), languages),
+                lowercase=True,
+                zero_shot=[code for code in languages if code not in trained],
+            )
 
     def identity(self) -> dict[str, Any]:
         """The base identity with the training languages and the maximum source length."""

@@ -5,7 +5,8 @@
 # "multi-language" on all together (G12), one of LANGUAGES on this one; validation text of LANGUAGES, or of
 # --valid-langs, selects the checkpoint. TASK_FILES has SPLIT.LANGUAGE.src and .tgt, raw text line by line. INIT is a
 # checkpoint of xDAE or xFNP, an encoder's, or "random". The model has the size and settings of the paper's xDAE;
-# --config recipes/xglue/config/generation-xfnp.yaml has xFNP's, generation-toy.yaml those of a small model. --generate
+# --config recipes/xglue/config/generation-xfnp.yaml has xFNP's, generation-toy.yaml those of a small model;
+# generation-bleu.yaml selects by BLEU, one checkpoint for the language trained on and one for the rest. --generate
 # "--lenpen 0.8 --beam 10" has flags of fairseq-generate; --gen-subset valid among them generates the validation set. If
 # no language has targets of the test set, the outputs are not scored. A repeated run resumes: it generates only
 # languages without outputs. A SAVE_DIR that was made with other weights or settings is refused.
@@ -38,14 +39,20 @@ python -m recipes.settings "$save_dir" "$mode" "$languages" "$init" "$data/dict.
     "$task_files" --config "$configs/generation.yaml" "$configs/generate.yaml" "$@" --generate $generate
 fairseq-train "$data" --user-dir "$package" --config "$configs/generation.yaml" "$@" --task-files "$task_files" \
     --train-langs "$trained" --eval-langs "$languages" --save-dir "$save_dir" --log-file "$save_dir/train.log"
+checkpoints=()
 for language in ${languages//,/ }; do
-    folder=$save_dir/outputs/$language
+    folder=$save_dir/outputs/$language best=$save_dir/checkpoint_best_zero-shot.pt # with --best-by-language
+    [ "$language" != "$trained" ] || best=$save_dir/checkpoint_best_$language.pt
+    [ -e "$best" ] || best=$save_dir/checkpoint_best.pt
+    checkpoints+=("$best")
     [ ! -e "$folder/generate-$split.txt" ] || continue
     rm -rf "$folder" "$folder.part"
     fairseq-generate "$data" --user-dir "$package" --config "$configs/generate.yaml" --eval-langs "$language" \
-        --results-path "$folder.part" --path "$save_dir/checkpoint_best.pt" --task-files "$task_files" $generate
+        --results-path "$folder.part" --path "$best" --task-files "$task_files" $generate
     mv "$folder.part" "$folder"
 done
+[ ! -e "$save_dir/checkpoint_best_zero-shot.pt" ] ||
+    python -m recipes.best_of_grid join-outputs "$save_dir/outputs" "$split" "${checkpoints[@]}"
 [ "$sides" != src ] || { echo "not scored (no targets): $save_dir/outputs"; exit; }
 python -m fairseq_xl score generation "$save_dir/outputs" --langs "$languages" --references "$task_files" \
     --split "$split" --output "$save_dir/scores.json"

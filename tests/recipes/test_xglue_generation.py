@@ -9,8 +9,11 @@ import pytest
 import sacrebleu
 
 from fairseq_xl.checkpoints.stacks import copy_stack
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation_scores as scores, xglue
 from fairseq_xl.evaluation.bleu import read_generated
+from fairseq_xl.evaluation.prediction_folders import Origin, check_same_origin, write_origin
+from recipes.best_of_grid import join_outputs
 from tests.command_line import cli
 from tests.recipes.configurations import RECIPES, build, configuration
 from tests.recipes.scripts import run
@@ -117,6 +120,33 @@ def test_every_language_is_scored(nano, data_bin, pivot, mode, trained):
         hypotheses = read_generated(nano / mode / "outputs" / code / "generate-test.txt")[0]
         references = (nano / f"files/test.{code}.tgt").read_text(encoding="utf-8").splitlines()
         assert entry["bleu"]["score"] == scores.bleu(hypotheses, references)["score"]
+
+
+def test_one_checkpoint_is_selected_for_english_and_one_for_the_rest(nano, data_bin):
+    """Their notes name both, so that they are scored together; a repeated run changes nothing."""
+    select = ["--config", CONFIG / "generation-bleu.yaml", *WRITING]
+    command = command_of(nano, data_bin, "pivot", nano / "bleu", *select)
+    log = succeed(*command).stderr
+    paths = [nano / f"bleu/checkpoint_best_{name}.pt" for name in ("en", "zero-shot")]
+    assert [log.count(f"loading model(s) from {path}") for path in paths] == [1, 2]
+    notes = [nano / f"bleu/outputs/{code}/generate-test.txt.json" for code in ("en", "de", "fr")]
+    assert [json.loads(note.read_text())["model"] for note in notes] == [":".join(map(str, paths))] * 3
+    assert json.loads((nano / "bleu/scores.json").read_text())["missing"] == []
+    assert "loading model(s)" not in succeed(*command).stderr
+
+
+def test_outputs_of_several_checkpoints_are_joined(tmp_path):
+    """Those of a checkpoint that is not named stay refused."""
+    outputs = {code: tmp_path / f"outputs/{code}/generate-test.txt" for code in ("en", "de", "fr")}
+    for code, path in outputs.items():
+        (tmp_path / f"{code}.pt").write_text(code)
+        write_origin(path, Origin.from_checkpoint(tmp_path / f"{code}.pt", "xl_generation"))
+        path.write_text(code)
+    for _ in range(2):  # also after a repeated run
+        join_outputs(str(tmp_path / "outputs"), "test", *(str(tmp_path / f"{code}.pt") for code in ("en", "de", "de")))
+        check_same_origin([outputs["en"], outputs["de"]])
+        with pytest.raises(UserError, match="expected files of one model"):
+            check_same_origin(outputs.values())
 
 
 def test_our_warnings_are_shown(pivot):

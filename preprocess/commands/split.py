@@ -9,6 +9,7 @@ the same lines. A line is an example of classification or ranking, or a source o
 
 import hashlib
 import logging
+import re
 from pathlib import Path
 
 from fairseq_xl.commands import parser_of
@@ -20,6 +21,7 @@ from fairseq_xl.io.text import is_blank
 from preprocess.commands import run
 
 SPLITS = ("train", "valid")
+FILE = re.compile(r"train\.[^.]+\.(tsv|src|tgt)")
 
 
 def held_out_lines(lines: list[str], count: int) -> set[int]:
@@ -38,10 +40,11 @@ def held_out_lines(lines: list[str], count: int) -> set[int]:
 
 def split(paths: list[Path], destination: Path, count: int) -> None:
     """Writes the files of both splits to the folder `destination`; raises UserError for files that it cannot split."""
+    for path in paths:
+        if not FILE.fullmatch(without_suffix(path.name)):
+            raise UserError(f"{path}: expected a file train.LANGUAGE.tsv, .src or .tgt")
     files = {path: read_lines(path) for path in paths}
     for path, lines in files.items():
-        if not path.name.startswith("train."):
-            raise UserError(f"{path}: expected a file train.LANGUAGE.SUFFIX")
         if path.resolve().parent == destination.resolve():
             raise UserError(f"{path} would be replaced: DEST must be another folder than that of the file")
         if len(lines) != len(files[paths[0]]):
@@ -55,7 +58,9 @@ def split(paths: list[Path], destination: Path, count: int) -> None:
         for name in SPLITS:
             part = [line for i, line in enumerate(lines) if (i in held_out) == (name == "valid")]
             write_lines(destination / f"{name}{without_suffix(path.name).removeprefix('train')}", part)
-    logging.info("%s: %d of %d lines are held out", paths[0], len(held_out), len(files[paths[0]]))
+    logging.getLogger("preprocess").info(
+        "%s: %d of %d lines are held out", paths[0], len(held_out), len(files[paths[0]])
+    )
 
 
 def main(words: list[str] | None = None) -> int:

@@ -44,7 +44,9 @@ def test_files_that_cannot_be_split(folder, capsys):
         ([english, folder / "in", "--count", 9], f"{english} would be replaced: DEST must be another folder"),
         ([english, folder / "out", "--count", 40], f"--count 40: {english} has no line left to train on"),
         ([folder / "in/train.de.tsv", folder / "out", "--count", 1], "line 2: an empty line; expected an example"),
-        ([folder / "test.en.tsv", folder / "out", "--count", 1], "test.en.tsv: no such file"),
+        ([folder / "train.fr.tsv", folder / "out", "--count", 1], "train.fr.tsv: no such file"),
+        ([folder / "test.en.tsv", folder / "out", "--count", 1], "test.en.tsv: expected a file train.LANGUAGE.tsv"),
+        ([folder / "train.en.json", folder / "out", "--count", 1], "train.en.json: expected a file train.LANGUAGE.tsv"),
     ):
         assert main(list(map(str, words))) == 1
         assert message in capsys.readouterr().err

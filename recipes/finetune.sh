@@ -29,8 +29,8 @@ train() { # SAVE_DIR [--flag value ...]
     fairseq-train "$data" --user-dir "$package" "${flags[@]}" "${@:2}" --task-files "$task_files" \
         --train-langs "$train_langs" --eval-langs "$eval_langs" --save-dir "$1" --log-file "$1/train.log"
 }
-predict() { # CHECKPOINT LANGUAGES FOLDER
-    logged "$save_dir/test.log" fairseq-validate "$data" --user-dir "$package" \
+predict() { # CHECKPOINT LANGUAGES FOLDER [END OF THE LOG'S NAME]
+    logged "$save_dir/test${4-}.log" fairseq-validate "$data" --user-dir "$package" \
         --config "$recipes/xlm/config/predict.yaml" --task "$task" --path "$save_dir/$1" --task-files "$task_files" \
         --eval-langs "$2" ${validated:+--valid-langs "$validated"} --predictions-to "$save_dir/$3" $predict
 }
@@ -46,7 +46,7 @@ if [ "$(setting best-by-language "$@")" ]; then
     for validated in ${eval_langs//,/ }; do
         best=checkpoint_best_$validated.pt
         [ -e "$save_dir/$best" ] || best=$checkpoint
-        predict "$best" "$validated" "by-language/$validated"
+        predict "$best" "$validated" "by-language/$validated" "-$validated"
     done
     python -m recipes.best_of_grid join "$save_dir" "$eval_langs"
 else

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # wmt14.sh DIRECTION DATA INIT SAVE_DIR [--config FILE ...] [--flag value ...]: translation of WMT14 in one DIRECTION
 # (en-de, de-en, en-fr or fr-en) from the published archives to sacreBLEU, from VECO (V10, V13). DATA is the data folder
-# that INIT was pre-trained on, whose sub-words and dictionary encode the text; INIT "random" starts from random
+# that INIT was pre-trained on, whose vocabulary encodes the text; INIT "random" starts from random
 # weights. The model has the paper's size; --config recipes/veco/config/translate-toy.yaml makes it small. The archives
 # are read into corpora/wmt-PAIR of the current folder. A repeated run resumes. recipes/wmt.sh trains several directions
 # in one model, on back-translated text too.

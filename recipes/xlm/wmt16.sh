@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # wmt16.sh DIRECTION DATA INIT SAVE_DIR [--config FILE ...] [--flag value ...]: translation of WMT16 in one DIRECTION
 # (en-ro or ro-en) from the published archives, Europarl v8 and SETIMES 2, to sacreBLEU on newstest2016, from a
-# pre-trained XLM (X13). DATA is the data folder that INIT was pre-trained on, whose sub-words and dictionary encode the
+# pre-trained XLM (X13). DATA is the data folder that INIT was pre-trained on, whose vocabulary encodes the
 # text; INIT "random" starts from random weights. The model has the paper's size; --config
 # recipes/xlm/config/translate-toy.yaml makes it small. Romanian text has commas below s and t in place of cedillas, and
 # no diacritics, as in X12; the paper does not say it for X13. For en-ro, bleu-with-diacritics.json also compares with

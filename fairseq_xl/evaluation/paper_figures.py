@@ -38,8 +38,8 @@ class Table:
 
 
 def cell(text: Any) -> Cell:
-    """``77.3/61.8`` -> (77.3, 61.8)."""
-    return () if text == "–" else tuple(map(float, str(text).split("/")))
+    """``77.3/61.8`` -> (77.3, 61.8); a number without a point is an int."""
+    return () if text == "–" else tuple(int(part) if part.isdecimal() else float(part) for part in str(text).split("/"))
 
 
 @functools.cache

@@ -7,9 +7,10 @@
 # checkpoint of xDAE or xFNP, an encoder's, or "random". The model has the size and settings of the paper's xDAE;
 # --config recipes/xglue/config/generation-xfnp.yaml has xFNP's, generation-toy.yaml those of a small model;
 # generation-bleu.yaml selects by BLEU, one checkpoint for the language trained on and one for the rest. --generate
-# "--lenpen 0.8 --beam 10" has flags of fairseq-generate; --gen-subset valid among them generates the validation set. If
-# no language has targets of the test set, the outputs are not scored. A repeated run resumes: it generates only
-# languages without outputs. A SAVE_DIR that was made with other weights or settings is refused.
+# "--lenpen 0.8 --beam 10" has flags of fairseq-generate; --gen-subset valid among them generates the validation set,
+# whose scores are in scores-valid.json. If no language has targets of the set, the outputs are not scored. A repeated
+# run resumes: it generates only what has no outputs, of another set too. A SAVE_DIR that was made with other weights or
+# settings is refused.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments mode data save_dir task_files languages init -- "$@"
@@ -18,8 +19,10 @@ take generate -- "$@"
 set -- ${words[@]+"${words[@]}"}
 [[ ,pivot,multi-language,$languages, = *",$mode,"* ]] ||
     refuse "MODE $mode: one of pivot, multi-language${languages:+, ${languages//,/, }}"
-configs=$recipes/xglue/config trained=$mode split=test
-[[ ! " $generate " =~ \ --gen-subset[\ =]([^ ]+) ]] || split=${BASH_REMATCH[1]}
+configs=$recipes/xglue/config trained=$mode split=test options=" $generate"
+[[ ! $options =~ \ --gen-subset[\ =]([^ ]+) ]] || { split=${BASH_REMATCH[1]} options=${options/${BASH_REMATCH[0]}/}; }
+end=
+[ "$split" = test ] || end=-$split
 [ "$mode" != pivot ] || trained=${languages%%,*}
 [ "$mode" != multi-language ] || trained=$languages
 for language in ${trained//,/ }; do
@@ -36,7 +39,7 @@ for language in ${languages//,/ }; do
 done
 [ "$init" = random ] || set -- "$@" --init-from "$init"
 python -m recipes.settings "$save_dir" "$mode" "$languages" "$init" "$data/dict.txt" "$data/sentencepiece.model" \
-    "$task_files" --config "$configs/generation.yaml" "$configs/generate.yaml" "$@" --generate $generate
+    "$task_files" --config "$configs/generation.yaml" "$configs/generate.yaml" "$@" --generate $options
 fairseq-train "$data" --user-dir "$package" --config "$configs/generation.yaml" "$@" --task-files "$task_files" \
     --train-langs "$trained" --eval-langs "$languages" --save-dir "$save_dir" --log-file "$save_dir/train.log"
 checkpoints=()
@@ -46,13 +49,15 @@ for language in ${languages//,/ }; do
     [ -e "$best" ] || best=$save_dir/checkpoint_best.pt
     checkpoints+=("$best")
     [ ! -e "$folder/generate-$split.txt" ] || continue
-    rm -rf "$folder" "$folder.part"
+    rm -rf "$folder.part"
     fairseq-generate "$data" --user-dir "$package" --config "$configs/generate.yaml" --eval-langs "$language" \
         --results-path "$folder.part" --path "$best" --task-files "$task_files" $generate
-    mv "$folder.part" "$folder"
+    mkdir -p "$folder"
+    mv "$folder.part"/*.json "$folder.part"/*.txt "$folder"
+    rmdir "$folder.part"
 done
 [ ! -e "$save_dir/checkpoint_best_zero-shot.pt" ] ||
     python -m recipes.best_of_grid join-outputs "$save_dir/outputs" "$split" "${checkpoints[@]}"
 [ "$sides" != src ] || { echo "not scored (no targets): $save_dir/outputs"; exit; }
 python -m fairseq_xl score generation "$save_dir/outputs" --langs "$languages" --references "$task_files" \
-    --split "$split" --output "$save_dir/scores.json"
+    --split "$split" --output "$save_dir/scores$end.json"

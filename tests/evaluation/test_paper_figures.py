@@ -86,11 +86,12 @@ def test_printed_means_are_those_of_their_rows_or_marked():
         ("M-T2", 0, "MonoTrans + positions", "ru", (61.6,)),
         ("M-T8", 0, "MonoTrans + positions", "tr", (16.2,)),
         ("M-T9", 0, "MonoTrans + positions + noise + adapters", "average", (66.8, 50.5)),
+        ("M-T10", 0, "agreement, simple", "used", (80,)),
         ("M-T11", 0, "reflexives, simple", "transferred", (68.4,)),
     ],
 )
 def test_figures(code, part, row, column, values):
-    assert tables()[code][part].rows[row][column] == values
+    assert repr(tables()[code][part].rows[row][column]) == repr(values)  # a count has no point
 
 
 def test_scores_beside_figures(tmp_path, capsys):

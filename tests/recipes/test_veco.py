@@ -214,6 +214,7 @@ def test_tables_3_and_4(tmp_path, capsys):
     tables = capsys.readouterr().out
     for row in "| 29.5 ± 0.5 |", "(Luo et al. 2020, table 3) | 28.6/27.7 |", "| 30.5 |":
         assert f"| random 24 + 6 {row}" in tables, tables
+    assert tables.count("| 28.6/27.7 |") == 2  # below sacreBLEU and below tokenized BLEU
 
 
 @pytest.mark.slow

@@ -212,18 +212,26 @@ def test_from_the_release_to_a_submission_and_its_scores(nano, data_bin, tmp_pat
     values = {"release": tmp_path / "in", "data": data_bin, "xdae": nano / "xdae/checkpoint_last.pt", "models": "xdae"}
     values |= {"settings": settings, "generate": "--beam 1 --max-len-b 8"}
     words = [f"{name}={value}" for name, value in values.items()]
-    succeed("python", "-m", "recipes.experiment", tmp_path / "nano.yaml", *words, "--output", tmp_path / "out")
-    result = json.loads((tmp_path / "out/xdae/scores/scores.json").read_text())
+    command = ["python", "-m", "recipes.experiment", tmp_path / "nano.yaml", *words, "--output", tmp_path / "out"]
+    succeed(*command)
+    valid = tmp_path / "out/xdae/valid"
+    result = json.loads((valid / "scores/scores.json").read_text())
     assert result["split"] == "dev" and result["missing"] == [*xglue.GROUPS["understanding"], "NTG"]
     for code, entry in result["tasks"]["QG"]["languages"].items():
-        files = tmp_path / f"out/xdae/submission/QG/{code}.prediction", tmp_path / f"in/QG/xglue.qg.{code}.tgt.dev"
+        files = valid / f"submission/QG/{code}.prediction", tmp_path / f"in/QG/xglue.qg.{code}.tgt.dev"
         hypotheses, references = (file.read_text(encoding="utf-8").splitlines() for file in files)
         expected = sacrebleu.corpus_bleu(hypotheses, [references], lowercase=True).score
         assert entry["bleu"] == pytest.approx(expected, abs=0.005)
-    assert "not comparable: the figure is of the split test" in (tmp_path / "out/xdae/scores/table.md").read_text()
+    assert "not comparable: the figure is of the split test" in (valid / "scores/table.md").read_text()
     average = result["tasks"]["QG"]["average"]
     assert f"| xDAE | {average:.2f} |  |  |" in (tmp_path / "out/report.md").read_text()
-    assert "XGLUE: generation" in (tmp_path / "out/page/page.html").read_text()
+    assert "Scores of the split dev." in (tmp_path / "out/page/valid/page.html").read_text()
+    logs = {path: path.read_bytes() for path in (tmp_path / "out").glob("xdae/*/*.log")}
+    succeed(*command, "split=test", "release-split=test")  # trains nothing again
+    assert logs == {path: path.read_bytes() for path in logs} and len(logs) >= 4
+    result = json.loads((tmp_path / "out/xdae/test/scores/scores.json").read_text())
+    assert result["split"] == "test" and result["missing"] == [*xglue.GROUPS["understanding"], "NTG"]
+    assert "Scores of the split test." in (tmp_path / "out/page/test/page.html").read_text()
 
 
 @pytest.mark.slow

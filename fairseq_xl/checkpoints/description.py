@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published_models
-from fairseq_xl.checkpoints.identity import open_checkpoint
+from fairseq_xl.checkpoints.identity import Checkpoint, open_checkpoint
 from fairseq_xl.checkpoints.layouts.published_files import CONFIG, has_weights
 from fairseq_xl.checkpoints.layouts.weight_checks import check_tables
 from fairseq_xl.checkpoints.parameter_names import POSITIONS, TOKENS
@@ -47,7 +47,7 @@ def describe(path: Path) -> Description:
     if isinstance(content, published_models.Published):
         return _published(content)
     if not isinstance(content, dict) or content.get("kind") != language_modules.KIND:
-        return _checkpoint(content, path)
+        return describe_checkpoint(open_checkpoint(path, content=content, finite=False))
     module = language_modules.read(path)
     return {"kind": "language module of fairseq_xl", "languages": module.languages} | language_modules.describe(module)
 
@@ -105,15 +105,15 @@ def _sizes(state: dict[str, Tensor]) -> Description:
     return sizes | {"parameters": sum(counts.values())}
 
 
-def _checkpoint(content: Any, path: Path) -> Description:
-    checkpoint = open_checkpoint(path, content=content, finite=False)
+def describe_checkpoint(checkpoint: Checkpoint) -> Description:
+    """Describes a checkpoint of this package; raises `UserError` for weights that do not fit each other."""
     identity, model, task = checkpoint.identity, checkpoint.options, checkpoint.task
     content = checkpoint.content
     history, state = (content.get("optimizer_history") or [{}])[-1], content["model"]
     try:
         check_tables(state)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{checkpoint.path}: {error}") from error
     training = (content.get("extra_state") or {}).get("train_iterator") or {}
     type_state = identity.get("type_state", {})
     objectives = {name: part for name, part in type_state.items() if isinstance(part, dict)}

@@ -19,7 +19,7 @@ from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
 from fairseq_xl.io import bounds
 from fairseq_xl.io.changed_settings import options_of
 from fairseq_xl.io.checkpoints import check_checkpoint, load_plain
-from fairseq_xl.io.flags import file_of
+from fairseq_xl.io.flags import file_of, option_value
 from fairseq_xl.io.options import check_literals, literal, option_name
 from fairseq_xl.optimizers.float32_state import parse_betas
 
@@ -152,16 +152,6 @@ OPTIONS_ELSEWHERE = {
 }
 
 
-def _value(arguments: list[str], option: str) -> str | None:
-    """The last value of an option among arguments."""
-    last = None
-    for index, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == option:
-            last = value if equals else next(iter(arguments[index + 1 :]), None)
-    return last
-
-
 def _hint(parser: argparse.ArgumentParser, arguments: list[str], first: str) -> str | None:
     """Advice about the first unknown argument."""
     names = parser._option_string_actions
@@ -208,7 +198,7 @@ def refuse_arguments(
         wrong += f"(choose from {', '.join(names)}, or fairseq's own)" if names else f"(choose from {choices}"
     unknown = wrong.removeprefix("unrecognized arguments: ").split()
     if wrong.startswith("unrecognized arguments: "):
-        task, arch = TASK_REGISTRY.get(_value(arguments, "--task")), _value(arguments, "--arch")
+        task, arch = TASK_REGISTRY.get(option_value(arguments, "--task")), option_value(arguments, "--arch")
         if files and not is_ours(task) and flag and flag[1] in _options_of_tasks():
             raise UserError(
                 f"{path or files[0]}: {flag[1]} is for the tasks of fairseq_xl, and --task names none: if the file "
@@ -220,7 +210,7 @@ def refuse_arguments(
             wrong += ": DATA is one argument; quote a pattern, 'DATA/*'"
         elif is_ours(task) and arch in ARCH_MODEL_REGISTRY and not is_ours(ARCH_MODEL_REGISTRY[arch]):
             kind = "an encoder-decoder of fairseq_xl: xl_mt_…" if task.generates else "a model of fairseq_xl: xl_…"
-            raise UserError(f"--arch {arch} does not fit --task {_value(arguments, '--task')}: expected {kind}")
+            raise UserError(f"--arch {arch} does not fit --task {option_value(arguments, '--task')}: expected {kind}")
         elif hint := _hint(parser, arguments, unknown[0]):
             wrong += f": {hint}"
     # fairseq's parsers of lists have no name

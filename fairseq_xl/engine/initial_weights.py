@@ -5,10 +5,15 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
+from fairseq.tasks import TASK_REGISTRY
+
+from fairseq_xl.checkpoints.architecture import architecture_flags
 from fairseq_xl.checkpoints.transfer import Pretrained, Report, Requirements, initialize
+from fairseq_xl.engine.option_checks import is_ours
 from fairseq_xl.engine.save_dir import choose_checkpoint
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.options import option, run_config
+from fairseq_xl.io.flags import option_value, without
+from fairseq_xl.io.options import AUTO, option, run_config
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +25,7 @@ class InitialWeightsConfig:
     init_from: Optional[str] = option(
         None,
         "initialize encoder and decoder from this checkpoint, or from published weights; a decoder that it lacks from "
-        "its encoder (Lample & Conneau 2019, sections 4.2 and 4.3)",
+        "its encoder (Lample & Conneau 2019, sections 4.2 and 4.3). Without --arch the model has its architecture",
     )
     init_encoder_from: Optional[str] = option(
         None,
@@ -41,6 +46,20 @@ class InitialWeightsConfig:
         "copy neither cross-attention nor its layer normalization from the decoder's checkpoint: a baseline for "
         "pre-trained cross-attention",
     )
+
+
+def with_architecture(arguments: list[str]) -> list[str]:
+    """The arguments of a training; without --arch, or with --arch auto, with the architecture of --init-from.
+
+    It stands in front of the other flags, which override it. Raises `UserError` for a file without an architecture, and
+    for one that does not fit the task.
+    """
+    path, task = option_value(arguments, "--init-from"), TASK_REGISTRY.get(option_value(arguments, "--task"))
+    if not path or not is_ours(task) or option_value(arguments, "--arch") not in (None, AUTO) or "-a" in arguments:
+        return arguments
+    remaining, _ = without("--arch", arguments)
+    first = next(index for index, word in enumerate(remaining) if word.startswith("-"))
+    return [*remaining[:first], *architecture_flags(path, task.generates), *remaining[first:]]
 
 
 def initial_weights(cfg: Any) -> dict[str, str | None]:

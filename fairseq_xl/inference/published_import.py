@@ -8,7 +8,6 @@ from typing import Any, cast
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
@@ -21,8 +20,6 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT = "checkpoint.pt"
 MBART_50 = 52  # number of languages
-#: LayerNorm of a translation model -> its architecture; all options that change its weights are set
-_TRANSLATION = {"pre": "xl_mbart_large", "post": "xl_mt_base"}
 LENGTH = 256  # longest input of MLM in the checkpoint's configuration, which training replaces
 SEED = 1  # of the rows of new languages
 
@@ -43,7 +40,8 @@ def import_model(
             "%s: mBART-50 reads [en] x </s> and predicts [de] first; fine-tune it here before it translates", origin
         )
     import_subwords(published.layout.subwords, source, folder, languages, codes, cased)
-    line = [str(folder), *(_translation if "decoder" in published.depths else _encoder)(published, origin, languages)]
+    line = [str(folder), "--init-from", str(origin), "--lr", "0"]  # fairseq asks for a learning rate
+    line += _translation(origin, languages) if "decoder" in published.depths else _encoder(published)
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
     torch.manual_seed(SEED)
     task = tasks.setup_task(cfg.task)
@@ -54,31 +52,16 @@ def import_model(
     save_checkpoint(content | {"task_state": task.state_dict()}, folder / CHECKPOINT)
 
 
-def _encoder(published: Published, origin: Path, languages: Sequence[str]) -> list[str]:
-    """Command line of the pre-training that starts from an encoder."""
-    arch, length = published.layout.architecture, min(LENGTH, published.options["max_positions"])
+def _encoder(published: Published) -> list[str]:
+    """The task of the pre-training that starts from an encoder."""
+    length = min(LENGTH, published.options["max_positions"])
     line = ["--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "mlm"]
-    line += ["--objective-options", f"mlm.length={length}", "--init-from", str(origin), "--arch", arch]
-    return [*line, *_options(published, arch, {"layers": published.depths["encoder"]})]
+    return [*line, "--objective-options", f"mlm.length={length}"]
 
 
-def _translation(published: Published, origin: Path, languages: Sequence[str]) -> list[str]:
-    """Command line of the translation that starts from an encoder and a decoder; `UserError` without two languages."""
+def _translation(origin: Path, languages: Sequence[str]) -> list[str]:
+    """The task of the translation that starts from an encoder and a decoder; `UserError` without two languages."""
     if len(languages) < 2:
         raise UserError(f"{origin} is a translation model: name at least two languages, --langs en,de")
-    arch = _TRANSLATION[published.options["layer_norm"]]
     pairs = ",".join(f"{source}-{target}" for source in languages for target in languages if source != target)
-    line = ["--task", "xl_translation", "--criterion", "xl_translation", "--lang-pairs", pairs]
-    line += ["--init-from", str(origin), "--arch", arch]
-    return [*line, *_options(published, arch, {f"{stack}_layers": depth for stack, depth in published.depths.items()})]
-
-
-def _options(published: Published, arch: str, depths: dict[str, int]) -> list[str]:
-    default, line = MODEL_DATACLASS_REGISTRY[arch](), ["--lr", "0"]  # fairseq asks for a learning rate
-    for name, value in (published.options | depths).items():
-        option = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            line += [option] if value != getattr(default, name) else []
-        else:
-            line += [option, str(value)]
-    return line
+    return ["--task", "xl_translation", "--criterion", "xl_translation", "--lang-pairs", pairs]

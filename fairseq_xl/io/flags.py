@@ -27,7 +27,7 @@ PRECISIONS = {
 
 def config_files(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
     """The arguments without --config, and its files; raises `UserError` if one is missing."""
-    remaining, values = _without(CONFIG, arguments)
+    remaining, values = without(CONFIG, arguments)
     files = [path for _, path in values]
     for path in files:
         if not path or path.startswith("-"):
@@ -95,7 +95,7 @@ def file_of(paths: Sequence[str | Path], flag: str) -> str | Path | None:
 
 def merge_objective_options(arguments: Iterable[str]) -> list[str]:
     """Merges all --objective-options of the arguments into one; the last value of a setting is used."""
-    remaining, values = _without(OBJECTIVE_OPTIONS, arguments)
+    remaining, values = without(OBJECTIVE_OPTIONS, arguments)
     if not values:
         return remaining
     settings = {setting.partition("=")[0]: setting for _, value in values for setting in value.split()}
@@ -103,7 +103,13 @@ def merge_objective_options(arguments: Iterable[str]) -> list[str]:
     return [*remaining[:index], OBJECTIVE_OPTIONS, " ".join(settings.values()), *remaining[index:]]
 
 
-def _without(flag: str, arguments: Iterable[str]) -> tuple[list[str], list[tuple[int, str]]]:
+def option_value(arguments: Iterable[str], option: str) -> str | None:
+    """The last value of an option among arguments; None without it."""
+    values = without(option, arguments)[1]
+    return values[-1][1] if values else None
+
+
+def without(flag: str, arguments: Iterable[str]) -> tuple[list[str], list[tuple[int, str]]]:
     """The arguments without a flag, and its values, each with its index among them."""
     remaining: list[str] = []
     values: list[tuple[int, str]] = []

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from fairseq_xl.engine import launch
 from fairseq_xl.engine.arguments import TASKS, check_arguments, check_configuration, refuse_arguments
+from fairseq_xl.engine.initial_weights import with_architecture
 from fairseq_xl.engine.log import shorten_console
 from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, MISSING_LR
 from fairseq_xl.errors import UserError
@@ -66,9 +67,9 @@ def parse_args_and_arch(
 ) -> Any:
     """Parses arguments as fairseq does, whose function it replaces, and checks them.
 
-    Files of --config stand for their flags (`fairseq_xl.io.flags`). Text is never run as Python, --lr has no default
-    for tasks of this package, and --bf16 does not ask for TPUs. Errors show neither argparse's hundreds of lines of
-    usage nor fairseq's names.
+    Files of --config stand for their flags (`fairseq_xl.io.flags`), --init-from without --arch for its architecture.
+    Text is never run as Python, --lr has no default for tasks of this package, and --bf16 does not ask for TPUs. Errors
+    show neither argparse's hundreds of lines of usage nor fairseq's names.
     """
     words = list(map(str, sys.argv[1:] if input_args is None else input_args))
     if suppress_defaults:
@@ -76,7 +77,7 @@ def parse_args_and_arch(
     if input_args is None:  # a command, not a program that calls fairseq
         error_reporting.install()
         end_by_exception()
-    arguments, files = expanded(words), config_files(words)[1]
+    arguments, files = _with_architecture(parser, expanded(words)), config_files(words)[1]
     parser.error = functools.partial(refuse_arguments, parser, arguments, files)  # type: ignore[method-assign]
     for action in parser._actions:
         if action.dest in ("arch", "task") and action.default is None:  # fairseq would fail on None
@@ -115,5 +116,11 @@ def _given_options(parser: argparse.ArgumentParser, words: list[str], modify_par
     own_parser.set_defaults(**dict.fromkeys(vars(args)))
     for action in own_parser._actions:
         action.required = False  # it may be in a file
-    options_given = own_parser.parse_args(config_files(words)[0])
+    options_given = own_parser.parse_args(_with_architecture(parser, config_files(words)[0]))
     return argparse.Namespace(**{name: value for name, value in vars(options_given).items() if value is not None})
+
+
+def _with_architecture(parser: argparse.ArgumentParser, arguments: list[str]) -> list[str]:
+    """The arguments of a command, with the architecture of --init-from if it trains and names none."""
+    trains = any(action.dest == "arch" for action in parser._actions)
+    return with_architecture(arguments) if trains else arguments

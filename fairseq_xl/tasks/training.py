@@ -30,8 +30,8 @@ class TrainingConfig(LanguageModuleConfig, XLTaskConfig):
 
     init_from: Optional[str] = option(
         None,
-        "initialize a new run from this checkpoint, or from published weights (XLM-R, XLM, BERT); the log names the "
-        "parameters that it lacks",
+        "initialize a new run from this checkpoint, or from published weights (XLM-R, XLM, BERT); without --arch, or "
+        "with --arch auto, with its architecture too. The log names the parameters that it lacks",
     )
     freeze: Optional[str] = option(
         None,

@@ -18,6 +18,7 @@ from sentencepiece import SentencePieceProcessor
 
 import fairseq_xl
 from fairseq_xl.commands import config
+from fairseq_xl.engine import initial_weights
 from fairseq_xl.objectives import OBJECTIVES
 from preprocess.commands.sample import main as write_sample
 from recipes import experiment
@@ -161,6 +162,9 @@ def test_the_readme_is_short_and_leads_to_every_page():
 def test_commands_take_what_was_written_before(monkeypatch, capsys):
     """Folders of runs are saved in before they are read, with the same sizes; options are fairseq's or ours."""
     monkeypatch.chdir(ROOT)
+    architectures = {}  # of checkpoints that no command has written
+    read_architecture = lambda path, generates: ["--arch", architectures[str(Path(path).parent)]]  # noqa: E731
+    monkeypatch.setattr(initial_weights, "architecture_flags", read_architecture)
     sizes, saved, logs, yaml, read, added = {}, set(), set(), {}, 0, 0
     for line in COMMANDS:
         for path in re.findall(r"(runs/[\w/-]+)/(?:checkpoint_(?:best|last)|language-module)\.pt\b", shlex.join(line)):
@@ -173,7 +177,7 @@ def test_commands_take_what_was_written_before(monkeypatch, capsys):
             for name in ("init_from", "init_encoder_from", "init_decoder_from"):
                 if cfg.task.get(name):
                     assert sizes[str(Path(cfg.task[name]).parent)] == size
-            sizes[cfg.checkpoint.save_dir] = size
+            sizes[cfg.checkpoint.save_dir], architectures[cfg.checkpoint.save_dir] = size, cfg.model._name
             saved.add(cfg.checkpoint.save_dir)
             assert cfg.common.log_file == f"{cfg.checkpoint.save_dir}/train.log"
             logs.add(cfg.common.log_file)
@@ -213,7 +217,6 @@ NANO = {
 #: what is added to commands that read XLM-R: here it is tiny
 TINY_XLM_R = {
     "pretrain.sh": "--arch xl_xlmr_tiny --batches-per-update 1",
-    "finetune.sh": "--arch xl_xlmr_tiny",
     "add-language.sh": "--arch xl_monotrans_tiny --batches-per-update 1 --objective-options mlm.length=32",
 }
 XLM_R = "xlm-roberta-base"

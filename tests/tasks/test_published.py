@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import shutil
 from argparse import Namespace
 
@@ -160,6 +161,37 @@ def start(data_bin, folder, *more, task=pretraining, objectives=None):
         torch.manual_seed(5)
         built = tasks.setup_task(cfg.task).build_model(cfg.model)
     return built.state_dict(), output.log
+
+
+def fine_tuning(data_bin, folder, *more):
+    """A command line of fairseq-train that names neither an architecture nor a framing."""
+    task = cli(task="xl_tagging", criterion="xl_tagging", task_files=folder, train_langs="en", eval_langs="en")
+    return [data_bin, *task, *cli(optimizer="xl_adam", lr=0, batch_size=2, length=32), *more]
+
+
+@pytest.mark.parametrize("kind", ["fairseq", "transformers", "XLM", "transformers XLM"])
+def test_the_architecture_is_that_of_init_from(data_bin, make, tmp_path, kind):
+    """The parameters are those of a command line that names it; flags of the command line are used."""
+    path, _ = make(kind)
+    (tmp_path / "train.en.tsv").write_text("a\tX\n\n", encoding="utf-8")
+    expected, _ = start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
+    state, _ = start(data_bin, tmp_path, "--init-from", path, *(["--arch=auto"] * ("XLM" in kind)), task=fine_tuning)
+    heads = {name for name in state if name.startswith("heads.")}
+    assert heads and state.keys() == expected.keys() | heads
+    layers = [name for name in expected if re.search("layers|positions|norm", name)]  # the rest has rows of languages
+    assert len(layers) > 20 and all(torch.equal(state[name], expected[name]) for name in layers)
+    (tmp_path / "more.yaml").write_text("dropout: 0.3\nmax-positions: 50\n", encoding="utf-8")
+    line = fine_tuning(data_bin, tmp_path, "--config", tmp_path / "more.yaml", "--init-from", path)
+    assert configuration(options.get_training_parser(), line).model.dropout == 0.3
+    with pytest.raises(UserError, match="needs --max-positions 40, this run has 50"):
+        start(data_bin, tmp_path, *line[1:], task=fine_tuning)
+
+
+def test_an_encoder_alone_does_not_start_translation(data_bin, make, tmp_path):
+    path, _ = make("transformers")
+    line = ["--task", "xl_translation", "--criterion", "xl_translation", "-s", "en", "-t", "de", "--lr", 0]
+    with pytest.raises(UserError, match="holds an encoder alone: name the encoder-decoder that starts from it"):
+        configuration(options.get_training_parser(), [data_bin, *line, f"--init-from={path}"])
 
 
 def test_new_rows_are_those_of_a_new_model(data_bin, dictionary, make, tmp_path):

@@ -7,7 +7,7 @@
 
 `points` prints a line for each combination of values: its name, VALUE-VALUE-…, and its flags. `choose` reads the best
 validation values in the checkpoints of SAVE_DIR/grid/POINT: SAVE_DIR gets links to the checkpoint_best.pt of the best
-point and to the checkpoint_best_LANGUAGE.pt of the best point for each language, and best.json, {"chosen": {"average"
+point and to the checkpoint_best_LANGUAGE.pt of the best point for each language, and best.json, {"best": {"average"
 or language: point}, "validation": {point: {"average" or language: value}}}. `join` copies the predictions of
 SAVE_DIR/by-language/LANGUAGE, each of another model, to SAVE_DIR/predictions. `join-outputs` names all checkpoints in
 the notes of FOLDER/LANGUAGE/generate-SPLIT.txt, so that they are scored together.
@@ -75,7 +75,7 @@ def choose(save_dir: str, *names: str) -> None:
         (folder / file_name).unlink(missing_ok=True)
         (folder / file_name).symlink_to(os.path.join("grid", best, file_name))
         sys.stdout.write(f"{key}: {best} ({values[best]:.2f})\n")
-    write_json(folder / "best.json", {"chosen": best_points, "validation": validation})
+    write_json(folder / "best.json", {"best": best_points, "validation": validation})
 
 
 def join(save_dir: str, languages: str) -> None:

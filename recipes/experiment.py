@@ -203,6 +203,10 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if options.jobs > 1:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.jobs)))
+    if with_report := not only or "report" in only:
+        from recipes import report
+
+        report.check(experiment)
     check_files(steps)
     run = Run(experiment)
     timer = threading.Timer(60 * (options.limit or 0), run.end, [signal.SIGTERM])
@@ -215,9 +219,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stderr.write("stopped: run the same command to continue\n")
         sys.exit(128 + run.signal if run.signal else STOPPED)
     sys.stderr.write(f"--- {run.elapsed()} done: {experiment.output}\n")
-    if not only or "report" in only:
-        from recipes import report
-
+    if with_report:
         report.write(experiment)
 
 

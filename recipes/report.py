@@ -249,9 +249,7 @@ class Report:
         title, columns, scored = self.expand(title), self.names(columns), False
         if intervals not in ("one", "both"):
             raise UserError(f"{self.experiment.path}: {title}: intervals: {intervals}: choose one or both")
-        averaged = self.names(average) if average else []
-        if unknown := set(averaged).difference(columns):
-            raise UserError(f"{self.experiment.path}: {title}: average: {min(unknown)} is not a column")
+        averaged = averaged_columns(self.experiment, title, columns, average, self.values)
         lines, published, without_seeds, both = [], [], [], intervals == "both"
         self.averages[title], self.examples[title], self.omitted[title] = {}, {}, set()
         for name, row, values in self.rows(rows):
@@ -485,6 +483,24 @@ class Report:
                 texts |= {name: hypotheses[line] for name, hypotheses in written.items()}
                 lines += ["", f"{line + 1}."] + [f"   - {name}: {text}" for name, text in texts.items()]
         return lines[1:]
+
+
+def averaged_columns(
+    experiment: Experiment, title: str, columns: str | list, average: str | list | None, values: Values
+) -> list[str]:
+    """Lists the columns that a table averages; raises `UserError` for one that it does not have."""
+    averaged = experiment.items(average, values) if average else []
+    if unknown := set(averaged).difference(experiment.items(columns, values)):
+        raise UserError(f"{experiment.path}: {title}: average: {min(unknown)} is not a column")
+    return averaged
+
+
+def check(experiment: Experiment) -> None:
+    """Raises `UserError` if a table of the report averages a column that it does not have."""
+    for part in experiment.content.get("report") or []:
+        for values in experiment.combinations(part.get("for", {})) if "average" in part else ():
+            title = experiment.expand(part["table"], values)
+            averaged_columns(experiment, title, part["columns"], part["average"], values)
 
 
 def write(

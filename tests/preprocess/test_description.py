@@ -28,9 +28,9 @@ SOURCES = {  # X3b
 @pytest.mark.parametrize("system, bitext", [("xlm", "opus"), ("unicoder", "documents")])
 def test_the_papers_text_is_described(system, bitext):
     """XLM's 15 languages, each with monolingual text and bitext with English; 80,000 merges, 95,000 symbols, 0.5."""
-    config, found = read_config(ROOT / f"recipes/{system}/corpus.yaml")
+    config, messages = read_config(ROOT / f"recipes/{system}/corpus.yaml")
     foreign = set.union(*SOURCES.values())
-    assert not found and {*config.languages} == {"en", *foreign} and len(config.languages) == 15
+    assert not messages and {*config.languages} == {"en", *foreign} and len(config.languages) == 15
     assert {folder.name for folder in config.folders} == {*config.languages, *(f"en-{code}" for code in foreign)}
     for folder, _, side in config.sides():
         language = folder.name.removeprefix("en-")
@@ -64,8 +64,8 @@ def problems(tmp_path, text):
 def test_meaning(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(GOOD, encoding="utf-8")
-    config, found = read_config(path)
-    assert found == []
+    config, messages = read_config(path)
+    assert messages == []
     # "no" is Norwegian, not false
     assert config.languages == ("en", "de", "no")
     assert [folder.name for folder in config.folders] == ["en", "no", "en-de"]
@@ -108,8 +108,8 @@ def test_meaning(tmp_path):
 )
 def test_problems(tmp_path, old, new, expected):
     assert old in GOOD
-    found = problems(tmp_path, GOOD.replace(old, new, 1))
-    assert any(expected in problem for problem in found), found
+    messages = problems(tmp_path, GOOD.replace(old, new, 1))
+    assert any(expected in problem for problem in messages), messages
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_problems(tmp_path, old, new, expected):
     ],
 )
 def test_problems_of_a_vocabulary(tmp_path, options, expected):
-    found = problems(tmp_path, f"{GOOD}vocabulary: {{{options}}}\n")
-    assert any(expected in problem for problem in found), found
+    messages = problems(tmp_path, f"{GOOD}vocabulary: {{{options}}}\n")
+    assert any(expected in problem for problem in messages), messages
 
 
 def test_one_file_for_two_languages(tmp_path):
@@ -169,8 +169,8 @@ LAUGHS = "".join(f"  - &a{level} [{', '.join([f'*a{level - 1}' if level else 'ha
 def test_aliases_of_aliases_are_no_sentence_of_megabytes(tmp_path):
     few = "".join(LAUGHS.splitlines(keepends=True)[:4])  # 8,303 values
     for key in ("languages", "vocabulary", "tokenizer", "monolingual", "bitext"):
-        found = problems(tmp_path, f"{key}:\n{few}")
-        assert any("expected" in problem for problem in found) and max(map(len, found)) < 300
+        messages = problems(tmp_path, f"{key}:\n{few}")
+        assert any("expected" in problem for problem in messages) and max(map(len, messages)) < 300
     (problem,) = problems(tmp_path, GOOD.replace("valid: v.en", f"v{'x' * 900}: v.en"))
     assert "unknown key 'vxxx" in problem and len(problem) < 300
 
@@ -180,7 +180,7 @@ def test_aliases_stand_for_what_they_name(tmp_path):
 
 
 def test_of_many_problems_the_first_are_listed(tmp_path):
-    config, found = read_config(_written(tmp_path, f"languages: [{', '.join(f'x-{n}' for n in range(300))}]\n"))
+    config, messages = read_config(_written(tmp_path, f"languages: [{', '.join(f'x-{n}' for n in range(300))}]\n"))
     with pytest.raises(UserError, match=r"^600 problem\(s\)") as refused:
-        check(config, found, 1, None)
+        check(config, messages, 1, None)
     assert str(refused.value).count("\n  - ") == 100 and str(refused.value).endswith("\n  and 500 more")

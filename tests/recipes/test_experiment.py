@@ -151,6 +151,13 @@ def test_files_that_steps_expect_are_looked_for_before_any_begins(tmp_path, caps
         (tmp_path / name).unlink()
 
 
+def test_columns_that_a_report_averages_are_looked_for_before_any_step_begins(tmp_path):
+    words = ["languages=en,fr", "--output", str(tmp_path / "out")]
+    with pytest.raises(UserError, match="summaries.yaml: pivots: ROUGE-L: average: zh is not a column"):
+        run(ROOT / "recipes/xglue/summaries.yaml", *words)
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_unknown_step_is_one_sentence(file):
     with pytest.raises(UserError, match="--only clasify: there is no such step; expected pretrain, classify, report"):
         run(file, "--only", "clasify")

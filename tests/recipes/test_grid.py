@@ -68,7 +68,7 @@ def test_the_best_point_and_epoch_of_each_language_are_those_of_all_checkpoints(
         expected = (written[best] / f"test.{code}.tsv").read_text(encoding="utf-8")
         assert (folder / f"predictions/test.{code}.tsv").read_text(encoding="utf-8") == expected, (code, best, values)
     summary = json.loads((folder / "best.json").read_text())
-    assert summary["chosen"].keys() == values.keys() and summary["validation"].keys() == set(points)
+    assert summary["best"].keys() == values.keys() and summary["validation"].keys() == set(points)
     scores = json.loads((folder / "scores.json").read_text())
     assert set(scores["languages"]) == set(CODES) and scores["missing"] == []
     without = run(*command)

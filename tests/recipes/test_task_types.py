@@ -62,12 +62,12 @@ def commands(name, output, *values):
 
 def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):
     """Every task with its own configuration, in the languages that the release's reader writes."""
-    found = commands("xglue/understanding.yaml", tmp_path, "init=FILE", "settings=more.yaml --lr 1e-6")
-    tasks = [name.split("/")[1] for name in found if name.startswith("finetune/")]
+    steps = commands("xglue/understanding.yaml", tmp_path, "init=FILE", "settings=more.yaml --lr 1e-6")
+    tasks = [name.split("/")[1] for name in steps if name.startswith("finetune/")]
     assert set(tasks) == set(xglue_scores.GROUPS["understanding"]) and len(tasks) == 9
     own = {"POS": "pos", "MLQA": "mlqa", "WPR": "wpr"}
     for task in tasks:
-        trained, submitted = found[f"finetune/{task}"]
+        trained, submitted = steps[f"finetune/{task}"]
         assert trained.startswith("bash recipes/finetune.sh ") and trained.endswith(
             " --predict=--valid-subset valid --fp16"
         )
@@ -82,29 +82,29 @@ def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):
             == f"fairseq-xl score submission xglue {task} {folder}/predictions {folder}/submission --split valid"
         )
     score = f"fairseq-xl score xglue --predictions {tmp_path}/submission --references xglue_full_dataset "
-    assert found["score"][0].startswith(score)
-    assert "--split dev" in found["score"][0] and found["submission"][0].count("/submission/.") == 9
+    assert steps["score"][0].startswith(score)
+    assert "--split dev" in steps["score"][0] and steps["submission"][0].count("/submission/.") == 9
 
 
 def test_the_released_form_of_qadsm_and_wpr(tmp_path):
     """G8b: pairs, and WPR as five classes."""
-    found = commands("xglue/understanding-released.yaml", tmp_path, "init=FILE")
-    assert found["tasks"][0].endswith(" --join-titles") and len(found) == len(xglue.LANGUAGES) + 4
-    assert found["finetune/WPR"][0].startswith("bash recipes/finetune.sh classification ")
-    assert "understanding-wpr" not in found["finetune/WPR"][0]
+    steps = commands("xglue/understanding-released.yaml", tmp_path, "init=FILE")
+    assert steps["tasks"][0].endswith(" --join-titles") and len(steps) == len(xglue.LANGUAGES) + 4
+    assert steps["finetune/WPR"][0].startswith("bash recipes/finetune.sh classification ")
+    assert "understanding-wpr" not in steps["finetune/WPR"][0]
 
 
 def test_xtreme_s_download_becomes_a_submission(tmp_path):
-    found = commands("xtreme/understanding.yaml", tmp_path, "init=FILE")
-    tasks = {name.split("/")[1] for name in found if name.startswith("finetune/")}
+    steps = commands("xtreme/understanding.yaml", tmp_path, "init=FILE")
+    tasks = {name.split("/")[1] for name in steps if name.startswith("finetune/")}
     assert tasks == set(xtreme_scores.LANGUAGES) - {"bucc2018", "tatoeba"} == set(xtreme.LANGUAGES)
-    assert "--valid-langs en" in found["finetune/xquad"][0] and "--disable-validation" in found["finetune/tydiqa"][0]
-    assert all("recipes/veco/config/finetune.yaml" in found[f"finetune/{task}"][0] for task in tasks)  # V9
-    assert found["retrieve"] == [
+    assert "--valid-langs en" in steps["finetune/xquad"][0] and "--disable-validation" in steps["finetune/tydiqa"][0]
+    assert all("recipes/veco/config/finetune.yaml" in steps[f"finetune/{task}"][0] for task in tasks)  # V9
+    assert steps["retrieve"] == [
         f"fairseq-xl search xtreme FILE data-bin/my download {tmp_path}/retrieve/submission --pooling mean"
     ]
-    assert found["submission"][0].count("/submission/.") == 8 and "score" not in found
-    validated = found["finetune/udpos"][0].split("--valid-langs ")[1].split()[0]
+    assert steps["submission"][0].count("/submission/.") == 8 and "score" not in steps
+    validated = steps["finetune/udpos"][0].split("--valid-langs ")[1].split()[0]
     without = set(xtreme.LANGUAGES["udpos"]) - set(validated.split(","))
     assert without == {"kk", "th", "tl", "yo"}  # Universal Dependencies has no dev file of them
 
@@ -124,12 +124,12 @@ def test_the_grid_of_xtreme(tmp_path, setting, rates):
 
 def test_xglue_s_studies_have_its_settings(tmp_path):
     """G11, G12: XNLI trained on each language alone and on all together. G13: five tasks alone and in one run."""
-    found = commands("xglue/languages.yaml", tmp_path, "init=FILE")
-    trained = [found[f"matrix/{code}"][0] for code in xglue.LANGUAGES["XNLI"]] + found["multi-language"]
+    steps = commands("xglue/languages.yaml", tmp_path, "init=FILE")
+    trained = [steps[f"matrix/{code}"][0] for code in xglue.LANGUAGES["XNLI"]] + steps["multi-language"]
     assert len(trained) == 16 and all(" recipes/xglue/config/understanding.yaml " in line for line in trained)
-    found = commands("xglue/multitask.yaml", tmp_path, "init=FILE")
-    tasks = [name.split("/")[1] for name in found if name.startswith("finetune/")]
-    (together,) = found["multitask"]
+    steps = commands("xglue/multitask.yaml", tmp_path, "init=FILE")
+    tasks = [name.split("/")[1] for name in steps if name.startswith("finetune/")]
+    (together,) = steps["multitask"]
     assert len(tasks) == 5 and all(f"{task}=classification:{tmp_path}/tasks/{task}" in together for task in tasks)
     evaluated = languages_of(tasks, re.search(r" en (ar.*QADSM=[a-z,]+)", together)[1])
     assert {task: set(codes.split(",")) for task, codes in evaluated.items()} == {
@@ -139,37 +139,37 @@ def test_xglue_s_studies_have_its_settings(tmp_path):
 
 def test_summaries_are_zero_shot_from_english(tmp_path):
     """G15."""
-    found = commands("xglue/summaries.yaml", tmp_path)
-    (command,) = found.pop("pivots/en")
-    assert not found and " en data-bin/my " in command and " --valid-langs en --generate=" in command
+    steps = commands("xglue/summaries.yaml", tmp_path)
+    (command,) = steps.pop("pivots/en")
+    assert not steps and " en data-bin/my " in command and " --valid-langs en --generate=" in command
 
 
 def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):
     """V9's second setting: nine tasks, tagging as in the first; V9b and V11: TyDiQA from XQuAD, retrieval from XNLI."""
-    found = commands("xtreme/translate-train-all.yaml", tmp_path, "init=FILE")
+    steps = commands("xtreme/translate-train-all.yaml", tmp_path, "init=FILE")
     transfer = commands("xtreme/understanding.yaml", tmp_path, "init=FILE")
-    assert found["tasks"][0].endswith("--tasks xnli,pawsx,udpos,panx,xquad,mlqa,tydiqa --skip-invalid")
+    assert steps["tasks"][0].endswith("--tasks xnli,pawsx,udpos,panx,xquad,mlqa,tydiqa --skip-invalid")
     for task in xtreme.TRANSLATED_TRAINING:
         folder, languages = f"{tmp_path}/tasks/{task}", ",".join(sorted(xtreme.LANGUAGES[task]))
         configs = "--config recipes/veco/config/finetune.yaml --config recipes/veco/config/translate-train-all.yaml"
         files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores {configs}"
-        assert files in found[f"finetune/{task}"][0]
+        assert files in steps[f"finetune/{task}"][0]
     for task in ("udpos", "panx"):
-        assert found[f"finetune/{task}"] == transfer[f"finetune/{task}"]
-    assert "--valid-langs" not in found["finetune/xquad"][0]  # the languages of its translated dev files
-    assert f" --finetune-from-model={tmp_path}/xquad/checkpoint_best.pt " in found["finetune/tydiqa"][0]
-    assert found["retrieve"][0].startswith(f"fairseq-xl search xtreme {tmp_path}/xnli/checkpoint_best.pt data-bin/my ")
-    assert found["submission"] == transfer["submission"]
+        assert steps[f"finetune/{task}"] == transfer[f"finetune/{task}"]
+    assert "--valid-langs" not in steps["finetune/xquad"][0]  # the languages of its translated dev files
+    assert f" --finetune-from-model={tmp_path}/xquad/checkpoint_best.pt " in steps["finetune/tydiqa"][0]
+    assert steps["retrieve"][0].startswith(f"fairseq-xl search xtreme {tmp_path}/xnli/checkpoint_best.pt data-bin/my ")
+    assert steps["submission"] == transfer["submission"]
     languages = ",".join(sorted(xtreme.LANGUAGES["xquad"]))
-    found = commands("xtreme/understanding.yaml", tmp_path, "init=FILE", "xquad-valid-langs={xquad-langs}")
-    assert f" --valid-langs {languages} " in found["finetune/xquad"][0]
+    steps = commands("xtreme/understanding.yaml", tmp_path, "init=FILE", "xquad-valid-langs={xquad-langs}")
+    assert f" --valid-langs {languages} " in steps["finetune/xquad"][0]
 
 
 @pytest.mark.parametrize("small, tasks", [("xglue/smoke-understanding.yaml", 9), ("xtreme/smoke.yaml", 7)])
 def test_the_small_releases_take_the_same_steps(tmp_path, small, tasks):
-    found = commands(small, tmp_path)
-    trained = [lines[0] for name, lines in found.items() if name.startswith("finetune/")]
-    assert len(trained) == tasks and found.keys() >= {"release", "tasks", "text", "pretrain", "submission", "score"}
+    steps = commands(small, tmp_path)
+    trained = [lines[0] for name, lines in steps.items() if name.startswith("finetune/")]
+    assert len(trained) == tasks and steps.keys() >= {"release", "tasks", "text", "pretrain", "submission", "score"}
     for command in trained:
         assert "recipes/xglue/config/understanding-toy.yaml" in command
         assert f"--init-from={tmp_path}/pretrain/checkpoint_last.pt" in command

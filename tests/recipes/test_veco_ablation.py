@@ -50,16 +50,16 @@ def test_four_models_begin_with_random_weights(tmp_path, name, first, languages,
     experiment = Experiment(RECIPES / f"veco/{name}.yaml", (), tmp_path)
     steps = {step.name: " ".join(step.commands[0]) for step in experiment.select([])}
     assert next(iter(steps)) == first
-    found = {name.split("/")[1]: command for name, command in steps.items() if name.startswith("pretrain")}
-    objectives = {name: re.search(r"--objectives (\S+)", command)[1] for name, command in found.items()}
+    pretraining = {name.split("/")[1]: command for name, command in steps.items() if name.startswith("pretrain")}
+    objectives = {name: re.search(r"--objectives (\S+)", command)[1] for name, command in pretraining.items()}
     assert objectives == {
         "xlm-mono": "mlm",
         "veco-mono": "veco_mono",
         "xlm-bi": "mlm,tlm",
         "veco-bi": "veco_mono,veco_bi",
     }
-    assert all(" random --config recipes/veco/config/small.yaml " in command for command in found.values())
-    assert all(("small-xlm.yaml" in command) == name.startswith("xlm") for name, command in found.items())
+    assert all(" random --config recipes/veco/config/small.yaml " in command for command in pretraining.values())
+    assert all(("small-xlm.yaml" in command) == name.startswith("xlm") for name, command in pretraining.items())
     command = steps["classify/veco-bi/3"]
     assert f"--init-from {tmp_path}/veco-bi/checkpoint_last.pt" in command
     assert f" en {languages} " in command and f"--valid-langs {validated} --seed 3" in command

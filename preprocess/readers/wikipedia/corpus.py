@@ -25,7 +25,9 @@ SPLITS = ("train", "valid")
 logger = logging.getLogger("preprocess")
 
 
-def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: int, divides: bool = False) -> None:
+def build(
+    folder: Path, sources: dict[str, list[Path]], held_out: int, workers: int, into_sentences: bool = False
+) -> None:
     """Writes the corpus folder.
 
     Args:
@@ -33,15 +35,15 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
         sources: for each language, dumps, output files of wikiextractor, or folders of such files.
         held_out: documents for validation in each language; a small language has fewer.
         workers: processes that convert wikitext to text.
-        divides: whether paragraphs are divided into sentences.
+        into_sentences: whether paragraphs are split into sentences.
 
     Raises UserError for errors that the user can correct.
     """
     files = {language: [file for path in paths for file in files_of(path)] for language, paths in sources.items()}
     kinds = {path: kind_of(path) for paths in files.values() for path in paths}
     wikiextractor = dump.wikiextractor_version() if DUMP in kinds.values() else None
-    splitters = {language: sentences.splitter(language) if divides else None for language in files}
-    divided_by = {sentences.PACKAGE: version(sentences.PACKAGE)} if divides else {}
+    splitters = {language: sentences.splitter(language) if into_sentences else None for language in files}
+    divided_by = {sentences.PACKAGE: version(sentences.PACKAGE)} if into_sentences else {}
     stages = Stages(folder, "corpus")
     with locked(stages):
         counts, hashes = {}, {}

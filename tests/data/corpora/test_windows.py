@@ -51,7 +51,7 @@ def test_a_chain(following):
 
 def adjacent_segments(items, length):
     """Begin, cut and end of every window in tokens, by a loop."""
-    sizes, found = [len(item) for item in items], []
+    sizes, windows = [len(item) for item in items], []
     starts = np.concatenate(([0], np.cumsum(sizes))).tolist()
     line = 0
     while line < len(items):
@@ -64,9 +64,9 @@ def adjacent_segments(items, length):
         if end - line > 1:
             middle = (starts[line] + starts[end]) / 2
             cut = min(range(line + 1, end), key=lambda place: (abs(starts[place] - middle), place))
-            found.append([starts[line], starts[cut], starts[end]])
+            windows.append([starts[line], starts[cut], starts[end]])
         line = end
-    return found
+    return windows
 
 
 @pytest.mark.parametrize("length", [3, 8, 40])
@@ -82,13 +82,13 @@ def blocks_of_sentences(items, length):
     parts = []  # sizes
     for item in items:
         parts += [length] * ((len(item) - 1) // length) + [(len(item) - 1) % length + 1]
-    found, begin, size = [], 0, 0
+    windows, begin, size = [], 0, 0
     for part in [*parts, length + 1]:
         if size + part > length:
-            found += [[begin, begin + size]] * (size > 1)
+            windows += [[begin, begin + size]] * (size > 1)
             begin, size = begin + size, 0
         size += part
-    return found
+    return windows
 
 
 @pytest.mark.parametrize("length", [2, 5, 9, 40])
@@ -101,7 +101,7 @@ def test_blocks_of_sentences(tmp_path, block, place, length, longest):
 
 def alternating(items, length):
     """First line, end, base, size and sentences of every window of both sides' items, by a loop."""
-    found, document = [], []
+    windows, document = [], []
     for line, pair in enumerate([*zip(*items), ([2], [2])]):
         if max(map(len, pair)) > 1:
             document += [line] * (min(map(len, pair)) > 1)
@@ -115,10 +115,10 @@ def alternating(items, length):
                     end += 1
                 if end > 1:
                     lines = document[begin : begin + end]
-                    found.append([lines[0], lines[-1] + 1, base, min(size, length), end])
+                    windows.append([lines[0], lines[-1] + 1, base, min(size, length), end])
                 begin += end
         document = []
-    return found
+    return windows
 
 
 @pytest.mark.parametrize("length", [3, 8, 40])
@@ -148,8 +148,8 @@ def test_a_long_text_has_its_tables_in_files(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     for _ in range(2):
         pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
-        found = pairs.sorted_by_length(9), pairs.candidates.translations
-        assert all(np.array_equal(*each) and not each[0].flags.writeable for each in zip(found, expected))
+        columns = pairs.sorted_by_length(9), pairs.candidates.translations
+        assert all(np.array_equal(*each) and not each[0].flags.writeable for each in zip(columns, expected))
         names = [".tables.lock", "train.en-de.by-length-9.table", "train.en-de.translations.table"]
         assert files_of(tmp_path) == names
         assert caplog.text.count("from the text (once)") == 2

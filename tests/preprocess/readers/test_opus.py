@@ -44,12 +44,12 @@ def read(folder, pair="en-de"):
 def test_sentences_are_divided_and_stay_aligned(archive, tmp_path):
     folder = tmp_path / "out"
     assert main([str(folder), str(archive), "--pair", "en-de", "--held-out", "20"]) == 0
-    found = read(folder)
-    assert (len(found["valid"]), len(found["test"])) == (20, 20)
-    written = [pair for pairs in found.values() for pair in pairs]
+    splits = read(folder)
+    assert (len(splits["valid"]), len(splits["test"])) == (20, 20)
+    written = [pair for pairs in splits.values() for pair in pairs]
     assert set(written) <= set(zip(ENGLISH, GERMAN)) and len(written) == len(set(written)) >= 300
     counts = json.loads((folder / "manifest.json").read_text())["counts"]
-    assert counts["train"] == len(found["train"]) and counts["books.zip"] == {"pairs": 301, "empty": 2, "invalid": 0}
+    assert counts["train"] == len(splits["train"]) and counts["books.zip"] == {"pairs": 301, "empty": 2, "invalid": 0}
     assert preprocess([str(folder / "corpus.yaml"), "--check-only"]) == 0
 
 
@@ -72,18 +72,18 @@ def test_no_held_out_sentence_is_in_training(tmp_path):
     assert main([str(folder), *archives, "--pair", "en-de", "--held-out", "15"]) == 0
     manifest = json.loads((folder / "manifest.json").read_text())
     assert [*manifest["archives"]] == ["one/de-en.zip", "two/de-en.zip"] == [*manifest["counts"]][-2:]
-    found = read(folder)
-    assert len(found["test"]) == len(found["valid"]) == 15 and len(found["train"]) > 1000
+    splits = read(folder)
+    assert len(splits["test"]) == len(splits["valid"]) == 15 and len(splits["train"]) > 1000
     for side in (0, 1):
-        keys = {split: {letters_and_digits(pair[side]) for pair in pairs} for split, pairs in found.items()}
+        keys = {split: {letters_and_digits(pair[side]) for pair in pairs} for split, pairs in splits.items()}
         assert not keys["train"] & (keys["valid"] | keys["test"])
-    assert not {pair[1] for pair in found["valid"]} & {pair[1] for pair in found["test"]}
+    assert not {pair[1] for pair in splits["valid"]} & {pair[1] for pair in splits["test"]}
 
 
 def test_a_small_corpus_gives_a_tenth(archive, tmp_path):
     assert main([str(tmp_path / "out"), str(archive), "--pair", "en-de"]) == 0
-    found = read(tmp_path / "out")
-    assert len(found["valid"]) == len(found["test"]) == 30
+    splits = read(tmp_path / "out")
+    assert len(splits["valid"]) == len(splits["test"]) == 30
 
 
 def ids(documents):
@@ -115,12 +115,12 @@ def test_documents(suffix, write, tmp_path, caplog):
     command = [str(tmp_path / "out"), str(tmp_path / "all.zip"), "--pair", "en-de", "--documents", "5"]
     assert main([*command, "--held-out", "20"]) == 0
     assert ("no list of the documents of its 303 lines: 5 successive ones are one" in caplog.text) == (suffix == "none")
-    expected, found = {}, read(tmp_path / "out")
+    expected, splits = {}, read(tmp_path / "out")
     for name, pair in zip(documents, zip(ENGLISH, GERMAN)):
         if all(pair):
             expected.setdefault(name, []).append(pair)
-    parts = {split: [] for split in found}
-    for split, pairs in found.items():
+    parts = {split: [] for split in splits}
+    for split, pairs in splits.items():
         for is_text, rows in itertools.groupby(pairs, key=all):
             parts[split] += [list(rows)] if is_text else []
     held_out = parts["valid"] + parts["test"]

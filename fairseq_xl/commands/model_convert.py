@@ -1,6 +1,6 @@
 """Converts models between this package, transformers, fairseq and sentence-transformers.
 
-    fairseq-xl model convert downloads/xlm-roberta-base models/xlmr --langs en,de
+    fairseq-xl model convert downloads/xlm-roberta-base models/xlmr
     fairseq-xl model convert runs/my/nc/checkpoint_best.pt models/nc --data data-bin/my
 
 IN is a published model (XLM-R, XLM, mBERT, mBART, VECO's translation model), which becomes a folder with checkpoint.pt,
@@ -26,7 +26,11 @@ KINDS = ("transformers", "fairseq", "sentence-transformers")
 ARGUMENTS = (
     argument("input", "file or folder of the model", metavar="IN"),
     argument("output", "new folder to write", metavar="OUT"),
-    argument("--langs", "IN is published: languages of the dictionary, joined by commas (default: those that it has)"),
+    argument(
+        "--langs",
+        "IN is published: languages of the dictionary, joined by commas (default: those that it has; none, for text of "
+        "any language, where the model has neither language embeddings nor language symbols)",
+    ),
     argument("--codes", "IN is a .pth of XLM: folder with its files codes and vocab", metavar="FOLDER"),
     flag("--cased", "IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"),
     argument("--to", f"kind of the folder (default: {KINDS[0]})", choices=KINDS),
@@ -67,7 +71,7 @@ def main(options: Options) -> None:
             options, OUT, f"{source} is a published model: convert it to a checkpoint first, and then the checkpoint"
         )
         languages = language_codes("--langs", options.langs) if options.langs else model.languages
-        if not languages:
+        if not languages and ("decoder" in model.depths or model.layout.subwords == "xlm"):
             raise UserError(f"{source} has no languages: name those of its text, as in --langs en,de")
         lacking = [code for code in languages if code not in model.languages]
         for code in lacking:

@@ -193,7 +193,7 @@ class Log:
 
     def _losses(self, statistics: Mapping[str, Any]) -> list[str]:
         """The losses and metrics of an update over all languages."""
-        languages = set(self.trainer.task.dictionary.languages)
+        languages = set(self.trainer.task.dictionary.text_languages)
 
         def names_language(name: str) -> bool:
             return any(set(part.split("-")) <= languages for part in name.split("_"))

@@ -63,7 +63,7 @@ class HubInterface:
         return (
             f"{architecture.__name__} ({architecture.__mro__[1].__name__}): {', '.join(sizes)}\n"
             f"task: {self.task.cfg._name} ({', '.join(names)})\n"
-            f"languages: {', '.join(self.task.dictionary.languages)}\n"
+            f"languages: {', '.join(self.task.dictionary.languages) or 'any'}\n"
             f"checkpoint: {self.checkpoint}"
         )
 

@@ -244,7 +244,7 @@ def _check(options: argparse.Namespace, generation: dict[str, Any], writes: bool
 
 
 def _language(options: argparse.Namespace, task: Any) -> str:
-    languages: list[str] = task.dictionary.languages
+    languages: list[str] = task.dictionary.languages or ["und"]  # undetermined: the model reads any language
     if not options.lang and len(languages) > 1:
         raise UserError(f"--lang is missing: name the language of the text, one of {', '.join(languages)}")
     return options.lang or languages[0]

@@ -389,7 +389,7 @@ class LabelledObjective(FilesObjective, ABC):
         terms = self.terms_of(outputs, batch)
         if self.training_statistics is not None:
             values = self.count_in_training(outputs.detach(), batch)
-            sums = values.new_zeros(len(values), len(self.dictionary.languages))
+            sums = values.new_zeros(len(values), len(self.dictionary.text_languages))
             terms[STATISTICS] = Term(sums.index_add_(1, batch["languages"][:, 0], values).flatten(), 0, 0.0)
         return terms
 
@@ -412,7 +412,7 @@ class LabelledObjective(FilesObjective, ABC):
     ) -> Term:
         """The statistics of labelled examples (n,) with their predictions, by language: (S · L,)."""
         rows = {name: row for row, name in enumerate(self.summed_statistics)}
-        sums = np.zeros((len(rows), len(self.dictionary.languages)))
+        sums = np.zeros((len(rows), len(self.dictionary.text_languages)))
         for index, prediction in zip(indices.tolist(), predictions, strict=True):
             example = corpus.examples[index]
             if self.is_labeled(example):
@@ -434,12 +434,12 @@ class LabelledObjective(FilesObjective, ABC):
 
     def logged_keys(self, corpora: Iterable[str]) -> list[tuple[str, str]]:
         """(statistic, language) of all languages, statistics of training first; the loss of each corpus."""
-        counted = [(name, code) for name in self.summed_statistics for code in self.dictionary.languages]
+        counted = [(name, code) for name in self.summed_statistics for code in self.dictionary.text_languages]
         return [*counted, *((self.name, corpus) for corpus in corpora)]
 
     def by_language(self, sums: Sums) -> Iterator[tuple[str, dict[str, float]]]:
         """(language, its statistics) of each language with examples."""
-        for code in self.dictionary.languages:
+        for code in self.dictionary.text_languages:
             statistics = {name: sums.get(name, {}).get(code, (0.0, 0.0))[0] for name in self.summed_statistics}
             if statistics["examples"]:
                 yield code, statistics

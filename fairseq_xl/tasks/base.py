@@ -137,7 +137,7 @@ class XLTask(FairseqTask):
     def describe_batch(self, sample: Any) -> str:
         """The task and the languages of a batch, for messages."""
         ids = sample["batch"]["languages"].unique().tolist()
-        return f"{self.cfg._name} of {','.join(self.dictionary.languages[index] for index in ids)}"
+        return f"{self.cfg._name} of {','.join(self.dictionary.text_languages[index] for index in ids)}"
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model; stores its class and its number of attention heads, which no shape of weights shows."""

@@ -7,12 +7,17 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
 import fairseq_xl
+from fairseq_xl import commands
 from fairseq_xl.commands import model_show
 from fairseq_xl.errors import UserError
+from tests.builders import write_task
+from tests.command_line import cli
+from tests.commands import run_train
 from tests.tasks.conversion_builders import SENTENCES, framed, mbart, original, run, xlm_roberta  # noqa: F401
 
 
@@ -93,12 +98,11 @@ def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path
     run(tmp_path / "two" / "folders" / "ours", tmp_path / "above" / "it" / "back")  # folders that do not exist
     assert (tmp_path / "above" / "it" / "back" / "config.json").is_file()
     for langs, message in (
-        (None, "has no languages: name those"),
         ("en,en", "en is named twice"),
         ("e n", "'e n' is not"),
     ):
         with pytest.raises(UserError, match=message):
-            run(original, tmp_path / "more", *([] if langs is None else ["--langs", langs]))
+            run(original, tmp_path / "more", "--langs", langs)
     for options, message in (
         (("--to", "fairseq", "--no-tokenizer"), "--no-tokenizer: not for --to fairseq"),
         (("--layer", 1), "--layer: not for --to transformers"),
@@ -113,6 +117,26 @@ def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path
     shutil.move(tmp_path / "ours" / "dict.txt", tmp_path / "dict.txt")
     with pytest.raises(UserError, match="--data: name the data folder of .*checkpoint.pt, with its dict.txt"):
         run(tmp_path / "ours", tmp_path / "back")
+
+
+def test_a_model_without_languages_reads_any(original, data_bin, tmp_path, capsys, monkeypatch):
+    """Its dictionary has no symbols of languages; its predictions are fine-tuned, and scored by language."""
+    xlm_roberta(original, data_bin)
+    for name, options in (("any", ()), ("two", ("--langs", "en,de"))):
+        run(original, tmp_path / name, *options)
+    models = [fairseq_xl.load(tmp_path / name) for name in ("any", "two")]
+    assert models[0].task.dictionary.symbols == models[1].task.dictionary.symbols[:-2]
+    assert "languages: any" in repr(models[0])
+    assert np.array_equal(models[0].encode(SENTENCES, lang="sw"), models[1].encode(SENTENCES, lang="de"))
+    files = write_task(tmp_path / "files", 1)
+    line = [tmp_path / "any", *cli(task="xl_classification", criterion="xl_classification", init_from=tmp_path / "any")]
+    line += [*cli(optimizer="xl_adam", lr=0.1, length=20, batch_size=8, max_update=1, save_dir=tmp_path / "run")]
+    log = run_train([*line, *cli(task_files=files, train_langs="en", eval_langs="en,de")]).log
+    assert '"valid_accuracy_de"' in log and '"valid_accuracy_en"' in log
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Das ist ein Haus.\n")))
+    commands.main(["predict", str(tmp_path / "run/checkpoint_last.pt"), str(tmp_path / "any")])
+    assert capsys.readouterr().out.count("\t") == 1
+    run(tmp_path / "run/checkpoint_last.pt", tmp_path / "back", "--data", tmp_path / "any", "--no-head")
 
 
 @torch.no_grad()

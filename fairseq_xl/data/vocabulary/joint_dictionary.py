@@ -74,6 +74,7 @@ class XLDictionary(Dictionary):
             first -= 1
         self.first_language = first
         self.languages = [symbol[1:-1] for symbol in self.symbols[first:]]
+        self._named: list[str] = []
         before_mask = self.symbols[self.mask_index - 1]
         if self.mask_index != first - 1 or (not self.languages and LANGUAGE_SYMBOL.fullmatch(before_mask)):
             raise UserError(f"{path}: {MASK} must come after the last piece and then only the language symbols")
@@ -83,15 +84,26 @@ class XLDictionary(Dictionary):
         """Number of `[xx]` symbols."""
         return len(self.languages)
 
+    @property
+    def text_languages(self) -> list[str]:
+        """The languages of text: those that have a symbol or, in a dictionary without such symbols, those named so far.
+
+        Such a dictionary is that of a published model without language embeddings, which reads text of any language.
+        """
+        return self.languages or self._named
+
     def language_id(self, language: str) -> int:
-        """Index of a language among the language symbols; `UserError` for one that the dictionary lacks."""
-        if language not in self.languages:
-            listed = ", ".join(self.languages) or "none"
+        """Index of a language among `text_languages`; `UserError` for one that a dictionary with languages lacks."""
+        if language not in self.text_languages:
             if language in ("True", "False"):
                 raise UserError(f"language {language}: {QUOTED_NAME}")
-            remedy = f"`fairseq-xl model extend-vocabulary --langs {language}` adds one"
-            raise UserError(f"language {language!r} has no symbol in the dictionary: expected {listed}; {remedy}")
-        return self.languages.index(language)
+            if self.languages:
+                listed, remedy = ", ".join(self.languages), f"`fairseq-xl model extend-vocabulary --langs {language}`"
+                raise UserError(
+                    f"language {language!r} has no symbol in the dictionary: expected {listed}; {remedy} adds one"
+                )
+            self._named.append(language)
+        return self.text_languages.index(language)
 
     def language_symbol(self, language: str) -> int:
         """Index of ``[xx]`` in the dictionary."""

@@ -41,6 +41,16 @@ def test_the_papers_text_is_described(system, bitext):
     assert (vocabulary.model, vocabulary.codes, vocabulary.size, vocabulary.alpha) == ("fastbpe", 80000, 95000, 0.5)
 
 
+def test_the_text_of_xlm_s_translation_models_is_described():
+    """News Crawl with case and accents, 60,000 merges (X2, X3b); WMT's text validates and tests."""
+    config, messages = read_config(ROOT / "recipes/xlm/news.yaml")
+    assert not messages and [folder.name for folder in config.folders] == ["en", "de", "en-de"]
+    assert all(file.startswith("../../corpora/news/") for file in config.files())
+    vocabulary = config.vocabulary
+    assert (vocabulary.model, vocabulary.codes, vocabulary.alpha) == ("fastbpe", 60000, 0.5)
+    assert not vocabulary.lowercase_and_remove_accent and vocabulary.size > vocabulary.codes
+
+
 def test_monotrans_text_is_described():
     """JointMulti's 15 languages in sentences of Wikipedia, 200,000 pieces of text that is not normalized (M2, M8)."""
     config, problems = read_config(ROOT / "recipes/monotrans/corpus.yaml")

@@ -27,7 +27,7 @@ from fairseq_xl.io.versions import version
 #: first words of subcommands that have two
 GROUPS = ("data", "embeddings", "model", "plot", "probe", "score", "search")
 #: readers of published corpora
-READERS = {name: name for name in "conll mldoc opus pawsx squad xglue xglue_generation xnli xtreme".split()}
+READERS = {name: name for name in "columns conll mldoc opus pawsx squad xglue xglue_generation xnli xtreme".split()}
 READERS |= {name: f"{name}.read_{name}" for name in ("libreoffice_help", "wikipedia", "wmt")}
 #: subcommand -> its module, whose `main` takes words
 COMMANDS = {

@@ -260,7 +260,7 @@ def test_word_embeddings_have_the_kept_scores(capsys):
         )
         cells = [cosine, random[0], l2, random[1], percent(nearest), apart[0], percent(apart[2])]
         assert f"| {' | '.join(cells)} |" in text, name
-    assert len(systems) == 4 and len(found) == 12
+    assert len(systems) == 5 and len(found) == 15
 
 
 def percent(cell):

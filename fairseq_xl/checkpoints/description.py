@@ -89,6 +89,7 @@ def _published(model: published_models.Published) -> Description:
         **_sizes(model.state),
         "vocabulary": {"symbols": len(model.symbols), "from": str(model.symbols_from)},
         "languages": model.languages,
+        **({"head": model.head.kind, "labels": model.head.labels} if model.head else {}),
         "dtype": str(model.dtype).removeprefix("torch."),
         "options": {option_name(name): value for name, value in options.items()},
     }

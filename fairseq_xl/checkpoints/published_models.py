@@ -13,7 +13,7 @@ being predicted.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.layouts import published_files, published_vocabularies
-from fairseq_xl.checkpoints.layouts.base import LAYOUTS, WORDS, Layout, Settings
+from fairseq_xl.checkpoints.layouts.base import LAYOUTS, WORDS, Head, Layout, Settings
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.weight_checks import check_parameters, check_settings
 from fairseq_xl.checkpoints.parameter_names import (
@@ -56,7 +56,8 @@ class Published:
     options: Settings  # options that our model and task need, by name: framing, heads, layer_norm_eps, ...
     dtype: torch.dtype  # type of the weights in the file
     counts: dict[str, int] = field(default_factory=dict)  # frequencies of symbols in the training text, if known
-    left_out: tuple[str, ...] = ()  # parameters of the file that are not read: the head of fine-tuning
+    left_out: tuple[str, ...] = ()  # parameters of the file that are not read: of a head of fine-tuning
+    head: Head | None = None  # of fine-tuning
 
     @property
     def depths(self) -> dict[str, int]:
@@ -146,14 +147,13 @@ def _transformers(weights: State, file: Path) -> Published:
         raise UserError(f"config.json has model_type {config.get('model_type')!r}; {types} can be converted")
     if layout.compares_values and any(value.is_meta for value in weights.values()):
         weights = check_parameters(published_files.load_weights(file))
+    head = layout.read_head(weights, config)
     heads = tuple(name for name in weights if re.match(layout.ignored_heads, name))
     weights = {name: value for name, value in weights.items() if name not in heads}
-    return _published(layout, weights, config, file, heads)
+    return replace(_published(layout, weights, config, file), left_out=() if head else heads, head=head)
 
 
-def _published(
-    layout: Layout, weights: State, settings: Settings, file: Path, left_out: tuple[str, ...] = ()
-) -> Published:
+def _published(layout: Layout, weights: State, settings: Settings, file: Path) -> Published:
     state = layout.to_ours(weights, settings)
     options = layout.options(settings, state)
     words = file.with_name(WORDS)
@@ -182,7 +182,6 @@ def _published(
         options=options,
         dtype=next(value.dtype for value in weights.values() if value.is_floating_point()),
         counts=published_files.as_settings(settings.get("dico_counts")),
-        left_out=left_out,
     )
 
 

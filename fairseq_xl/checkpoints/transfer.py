@@ -33,6 +33,8 @@ State = stacks.State
 PARTS = {"embeddings": 0, "encoder": 1, "decoder": 2, "model": 2}
 #: the `backbone` of every published model
 TRANSFORMER = "a Transformer"
+#: prefix of the parameters of a published model's fine-tuned head
+PUBLISHED_HEAD = "heads.published"
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,8 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
             published_models.check_symbols(content, symbols, requirements.dictionary_file)
             weights, new = published_models.with_new_rows(content, state, languages)
             logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
+        if content.head:
+            weights = weights | {f"{PUBLISHED_HEAD}.{name}": value for name, value in content.head.state.items()}
     else:
         checkpoint = open_checkpoint(path, content=content)
         identity, weights = checkpoint.identity, checkpoint.state

@@ -10,17 +10,23 @@ from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
+from fairseq_xl.checkpoints.layouts.base import QUESTIONS, Head
 from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
 from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
+from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG
 from fairseq_xl.checkpoints.published_models import Published
+from fairseq_xl.checkpoints.transfer import PUBLISHED_HEAD
 from fairseq_xl.errors import UserError
+from fairseq_xl.inference.task_types import transformers_heads
 from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.files import json_object
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT = "checkpoint.pt"
 MBART_50 = 52  # number of languages
 LENGTH = 256  # longest input of MLM in the checkpoint's configuration, which training replaces
+QUESTION, SHORTEST = 64, 8  # tokens of a question, and least ones of an input
 SEED = 1  # of the rows of new languages
 
 
@@ -41,15 +47,44 @@ def import_model(
         )
     import_subwords(published.layout.subwords, source, folder, languages, codes, cased)
     line = [str(folder), "--init-from", str(origin), "--lr", "0"]  # fairseq asks for a learning rate
-    line += _translation(origin, languages) if "decoder" in published.depths else _encoder(published)
+    if published.head:
+        line += _fine_tuned(published, published.head, source, languages)
+    else:
+        line += _translation(origin, languages) if "decoder" in published.depths else _encoder(published)
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
     torch.manual_seed(SEED)
     task = tasks.setup_task(cfg.task)
-    model = task.build_model(cfg.model)
+    model = _with_head(published.head, task, cfg.model) if published.head else task.build_model(cfg.model)
     plain = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     plain["task"]["data"] = ""  # named where the checkpoint is used
     content = fairseq_checkpoint(plain, model.state_dict())
     save_checkpoint(content | {"task_state": task.state_dict()}, folder / CHECKPOINT)
+
+
+def _with_head(head: Head, task: Any, cfg: Any) -> Any:
+    """The model of a fine-tuning task with a published head and its labels, which no training files name."""
+    (objective,) = task.labelled.values()
+    state = {"labels": head.labels, "num_texts": 0}
+    objective.load_state({name: state[name] for name in objective.state}, head.kind)
+    model = task.build_model(cfg, from_checkpoint=True)
+    for name, module in model.heads[objective.name].named_modules():
+        module.pretrained_from = f"{PUBLISHED_HEAD}.{name}".rstrip(".")
+    task.initialize(model, from_checkpoint=False)
+    return model
+
+
+def _fine_tuned(published: Published, head: Head, folder: Path, languages: Sequence[str]) -> list[str]:
+    """The fine-tuning task of a head."""
+    (name,) = (name for name, kind in transformers_heads().items() if kind == head.kind)
+    config, length = folder / TOKENIZER_CONFIG, published.options["max_positions"]
+    longest = json_object(config).get("model_max_length") if config.is_file() else None
+    if isinstance(longest, (int, float)) and longest >= SHORTEST:
+        length = min(length, int(longest))
+    line = ["--task", f"xl_{name}", "--criterion", f"xl_{name}", "--length", str(length)]
+    line += ["--head-dropout", str(head.dropout), *(["--pooler"] if "pooler.weight" in head.state else [])]
+    if head.kind == QUESTIONS:
+        line += ["--question-length", str(min(QUESTION, length // 4))]
+    return [*line, "--train-langs", ",".join(languages) or "en", "--eval-langs", ",".join(languages) or "en"]
 
 
 def _encoder(published: Published) -> list[str]:

@@ -59,7 +59,11 @@ class Classification(LabelledObjective):
     training_statistics = ("correct",)
     graph_output, transformers_head = "logits", "SequenceClassification"
     labels: Sequence[str] = ()  # the classes in order
-    num_texts = 0  # texts of an example
+    num_texts = 0  # texts of an example; 0: one to three, in a published classifier
+
+    @property
+    def learned(self) -> bool:
+        return bool(self.labels)
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -92,7 +96,7 @@ class Classification(LabelledObjective):
     def check_examples(self, examples: list[task_files.LabeledExample]) -> None:
         """Raises `UserError` for another number of texts than in training, and an unknown label."""
         for example in examples:
-            if len(example.texts) != self.num_texts:
+            if self.num_texts and len(example.texts) != self.num_texts:
                 raise UserError(
                     f"{example.file}: expected {task_files.LABELED[self.num_texts]} as in the other files, "
                     f"found {len(example.texts) + 1} fields"
@@ -166,7 +170,8 @@ class Classification(LabelledObjective):
 
     def from_line(self, line: str, language: str, file: str, line_number: int) -> task_files.LabeledExample:
         """An example of one to three texts, as many as in training."""
-        texts = task_files.split_fields(line, ["text"] * self.num_texts, file, line_number)
+        count = self.num_texts or min(line.count("\t") + 1, max(task_files.LABELED))
+        texts = task_files.split_fields(line, ["text"] * count, file, line_number)
         return task_files.LabeledExample(UNLABELED, tuple(texts), language, file, line_number)
 
     def to_record(self, example: task_files.LabeledExample, prediction: Prediction) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Published models that conversion reads, and runs of it."""
 
+import json
 import shutil
 
 import pytest
@@ -7,7 +8,8 @@ import sentencepiece
 import torch
 
 from fairseq_xl.commands import model_convert
-from tests.tasks.published_models import XLM_R, randomize
+from tests.published_text import write_wordpiece, write_xlm
+from tests.tasks.published_models import XLM_R, XLM_SIZES, randomize
 
 TEXT = ["the house is green .", "a bird sings in the green house .", "the bird is in a tree .", "trees are green ."]
 SENTENCES = ["the house is green .", "a tree sings ."]
@@ -23,6 +25,27 @@ def xlm_roberta(folder, data_bin, dtype=torch.float32, shards=False):
     model = randomize(XLMRobertaForMaskedLM(config)).to(dtype)
     model.save_pretrained(folder, max_shard_size="5KB" if shards else "1GB")
     return model.float()
+
+
+def mbert(folder, data_bin):
+    from transformers import BertConfig, BertForPreTraining
+
+    pieces = write_wordpiece(folder / "vocab.txt", TEXT, least=2)
+    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    model = randomize(BertForPreTraining(BertConfig(vocab_size=len(pieces), max_position_embeddings=40, **sizes)))
+    model.save_pretrained(folder)
+    return model
+
+
+def xlm(folder, data_bin):
+    from transformers import XLMConfig, XLMWithLMHeadModel
+
+    write_xlm(folder, TEXT)
+    words = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    more = dict(n_langs=3, id2lang={0: "fr", 1: "de", 2: "en"}, pad_index=2)
+    model = randomize(XLMWithLMHeadModel(XLMConfig(vocab_size=len(words), **XLM_SIZES, **more)))
+    model.save_pretrained(folder)
+    return model
 
 
 def mbart(folder, data_bin):

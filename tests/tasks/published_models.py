@@ -1,5 +1,6 @@
 """Published models with random weights."""
 
+import json
 import shutil
 from argparse import Namespace
 from types import SimpleNamespace
@@ -47,6 +48,12 @@ def randomize(model, without_types=True):
         if "token_type" in name and len(parameter) == 1:
             nn.init.zeros_(parameter)
     return model.eval()
+
+
+def change_config(path, **changes):
+    content = json.loads((path / "config.json").read_text(encoding="utf-8")) | changes
+    content = {key: value for key, value in content.items() if value is not None}
+    (path / "config.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def write_symbols(data_bin, symbols, folder, name):

@@ -13,30 +13,17 @@ import fairseq_xl
 from fairseq_xl.checkpoints import published_models
 from fairseq_xl.errors import UserError
 from tests.commands import trained, translation
-from tests.published_text import write_wordpiece, write_xlm
-from tests.tasks.conversion_builders import SENTENCES, TEXT, framed, mbart, original, run, xlm_roberta  # noqa: F401
-from tests.tasks.published_models import XLM_SIZES, randomize
-
-
-def mbert(folder, data_bin):
-    from transformers import BertConfig, BertForPreTraining
-
-    pieces = write_wordpiece(folder / "vocab.txt", TEXT, least=2)
-    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
-    model = randomize(BertForPreTraining(BertConfig(vocab_size=len(pieces), max_position_embeddings=40, **sizes)))
-    model.save_pretrained(folder)
-    return model
-
-
-def xlm(folder, data_bin):
-    from transformers import XLMConfig, XLMWithLMHeadModel
-
-    write_xlm(folder, TEXT)
-    words = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-    more = dict(n_langs=3, id2lang={0: "fr", 1: "de", 2: "en"}, pad_index=2)
-    model = randomize(XLMWithLMHeadModel(XLMConfig(vocab_size=len(words), **XLM_SIZES, **more)))
-    model.save_pretrained(folder)
-    return model
+from tests.tasks.conversion_builders import (  # noqa: F401
+    SENTENCES,
+    framed,
+    mbart,
+    mbert,
+    original,
+    run,
+    xlm,
+    xlm_roberta,
+)
+from tests.tasks.published_models import randomize
 
 
 def veco(folder, data_bin):
@@ -303,20 +290,6 @@ def test_an_exported_encoder_decoder_is_read_back(data_bin, tmp_path, form):
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
     assert other.translate(SENTENCES, "en", "de", beam=2) == one.translate(SENTENCES, "en", "de", beam=2)
-
-
-def test_the_head_of_a_fine_tuned_model_is_left_out(original, data_bin, tmp_path, caplog):
-    from transformers import AutoModelForSequenceClassification
-
-    xlm_roberta(original, data_bin)
-    model = AutoModelForSequenceClassification.from_pretrained(original)
-    model.save_pretrained(original)
-    run(original, tmp_path / "ours", "--langs", "en,de")
-    assert "the head of fine-tuning is left out: classifier.dense.bias, " in caplog.text
-    loaded, tokens = fairseq_xl.load(tmp_path / "ours"), torch.tensor([[0, 7, 9, 2]])
-    with torch.no_grad():
-        expected = model.roberta(tokens).last_hidden_state
-        torch.testing.assert_close(loaded.model.encode(tokens), expected, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ from tests.tasks.published_models import (  # noqa: F401
     XLM_OPTIONS,
     XLM_R,
     XLM_R_OPTIONS,
+    change_config,
     dictionary,
     fairseq_xlm_r,
     randomize,
@@ -299,12 +300,6 @@ def rewrite(path, **changes):
     """Replace keys of a file that torch.save wrote; None leaves one out."""
     content = load_plain(path) | changes
     torch.save({key: value for key, value in content.items() if value is not None}, path)
-
-
-def change_config(path, **changes):
-    content = json.loads((path / "config.json").read_text(encoding="utf-8")) | changes
-    content = {key: value for key, value in content.items() if value is not None}
-    (path / "config.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def change_line(path, number, line):

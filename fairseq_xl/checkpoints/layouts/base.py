@@ -41,6 +41,17 @@ _ONLY = {"is_decoder": False, "causal": False, "asm": False, "position_embedding
 #: heads of transformers, as its class names end
 SEQUENCES, TOKEN_LABELS, QUESTIONS = "SequenceClassification", "TokenClassification", "QuestionAnswering"
 HEAD_NAMES = {TOKEN_LABELS: ("classifier.",), QUESTIONS: ("qa_outputs.",)}
+ONE_LABEL = "single_label_classification"  # the problem_type of our classification
+
+
+@dataclass(frozen=True)
+class Head:
+    """A fine-tuned head of transformers, of a class whose name ends in `kind`."""
+
+    kind: str
+    state: State  # parameters by their names in our head
+    labels: list[str]
+    dropout: float
 
 
 @dataclass(frozen=True)
@@ -159,6 +170,37 @@ class Layout:
         """The vocabulary of `count` rows, from a file beside the weights."""
         return published_vocabularies.from_pieces(count, beside(file, *self.vocabulary_files))
 
+    def head_names(self, kind: str) -> dict[str, str]:
+        """{parameter of our head: its name in files} of a head of transformers."""
+        prefixes = HEAD_NAMES.get(kind, self.classifier_names)
+        parts = ("pooler", "output") if len(prefixes) == 2 else ("1",)
+        return {f"{part}.{kind}": pre + kind for part, pre in zip(parts, prefixes) for kind in ("weight", "bias")}
+
+    def read_head(self, weights: State, settings: Settings) -> Head | None:
+        """The fine-tuned head of a model of transformers; None without one that a task of ours computes.
+
+        Raises `UserError` for labels that are not those of its outputs.
+        """
+        classes = [name for name in settings.get("architectures") or () if isinstance(name, str)]
+        kind = next((kind for kind in (SEQUENCES, TOKEN_LABELS, QUESTIONS) for name in classes if kind in name), "")
+        names = self.head_names(kind)
+        if not kind or not weights.keys() >= {*names.values()} or settings.get("problem_type") not in (None, ONE_LABEL):
+            return None
+        state = {parameter: weights[name].float() for parameter, name in names.items()}
+        bias, channels = list(state.values())[-1], self.setting(settings, "embed_dim")
+        shapes = [(channels, channels), (channels,), (len(bias), channels), (len(bias),)]
+        if [tuple(value.shape) for value in state.values()] != shapes[-len(state) :]:
+            raise UserError(f"its {names['1.weight' if len(state) == 2 else 'pooler.weight']} has another shape")
+        labels = [f"LABEL_{row}" for row in range(len(bias))]
+        if named := settings.get("id2label"):
+            labels = [str(named.get(str(row))) for row in range(len(bias))]
+            if len({*labels} - {"None"}) != len(named) or len(named) != len(labels):
+                raise UserError(f"its id2label {named} does not name the {len(labels)} outputs of its head")
+        if kind == SEQUENCES and len(labels) < 2:  # regression
+            return None
+        dropout = settings.get("classifier_dropout")
+        return Head(kind, state, labels, self.setting(settings, "dropout") if dropout is None else dropout)
+
     # --- to the files ------------------------------------------------------------------------------------------
 
     def has_form(self, model: Own, head: str | None) -> bool:
@@ -205,6 +247,7 @@ class Layout:
         labels = model.type_state.get("labels") or [f"LABEL_{row}" for row in range(len(output))]
         return {
             "classifier_dropout": model.head_dropout,
+            **({"problem_type": ONE_LABEL} if head == SEQUENCES else {}),
             "id2label": {str(row): label for row, label in enumerate(labels)},
             "label2id": {label: row for row, label in enumerate(labels)},
         }
@@ -231,10 +274,8 @@ class Layout:
         if head:
             left_out.remove(f"heads.{model.head}")
             config |= self.head_config(model, head)
-            names = HEAD_NAMES.get(head, self.classifier_names)
-            for part, prefix in zip(("pooler", "output") if len(names) == 2 else "1", names):
-                for kind in ("weight", "bias"):
-                    weights[prefix + kind] = state[f"heads.{model.head}.{part}.{kind}"].clone()
+            for parameter, name in self.head_names(head).items():
+                weights[name] = state[f"heads.{model.head}.{parameter}"].clone()
         return Counterpart(self, config | {"architectures": [self.class_name(head)]}, weights, left_out)
 
 

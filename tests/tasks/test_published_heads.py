@@ -1,0 +1,124 @@
+"""Fine-tuned heads of transformers come in with their labels, predict at once, and go out as they were."""
+
+import io
+import json
+import sys
+
+import pytest
+import torch
+import transformers
+
+import fairseq_xl
+from fairseq_xl import commands
+from fairseq_xl.errors import UserError
+from tests.command_line import cli
+from tests.commands import run_validate
+from tests.tasks.conversion_builders import SENTENCES, framed, mbert, original, run, xlm, xlm_roberta  # noqa: F401
+from tests.tasks.published_models import change_config, randomize
+
+FAMILIES = {"XLMRoberta": xlm_roberta, "Bert": mbert, "XLM": xlm}
+LABELS = {0: "no", 1: "perhaps", 2: "yes"}
+HEADS = {"SequenceClassification": "classification", "TokenClassification": "tagging"}
+HEADS |= {"QuestionAnswering": "question_answering"}
+
+
+def fine_tuned(folder, data_bin, family, head):
+    """A model of transformers with a head of random weights, in a folder with its tokenizer."""
+    FAMILIES[family](folder, data_bin)
+    kind = getattr(transformers, f"{family}For{head}{'Simple' * ((family, head) == ('XLM', 'QuestionAnswering'))}")
+    labels = {} if head == "QuestionAnswering" else {"num_labels": 3, "id2label": LABELS}
+    model = randomize(kind.from_pretrained(folder, **labels))
+    model.save_pretrained(folder)
+    return model
+
+
+def logits_of(model, **inputs):
+    """(B, labels), (B, T, labels), or start and end, (B, T, 2)."""
+    result = model(**inputs)
+    return result.logits if "logits" in result else torch.stack((result.start_logits, result.end_logits), -1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("head", HEADS)
+def test_a_head_comes_in_and_goes_out(original, data_bin, tmp_path, family, head):
+    theirs = fine_tuned(original, data_bin, family, head)
+    run(original, tmp_path / "ours", *(["--langs", "en,de"] if family == "XLM" else []))
+    loaded, task = fairseq_xl.load(tmp_path / "ours"), HEADS[head]
+    tokens = framed(loaded, "de")
+    real, ids = tokens.ne(1), loaded.task.dictionary.language_id("de")
+    hidden = loaded.model.encode(tokens, padding_mask=~real, languages=torch.full((2, 1), ids), segments=0 * tokens)
+    found = loaded.model.heads[task](hidden[:, 0] if task == "classification" else hidden)
+    symbols, words = loaded.task.dictionary.symbols, {}
+    if family != "XLMRoberta":  # the rows of its own vocabulary
+        tokenizer = transformers.AutoTokenizer.from_pretrained(original)
+        words = {"<s>": tokenizer.cls_token, "<pad>": tokenizer.pad_token, "</s>": tokenizer.sep_token}
+    if family == "XLM":
+        words = {"<s>": "<s>", "<pad>": "<pad>", "</s>": "</s>"}
+        words |= {name: name[:-2] if name.endswith("@@") else f"{name}</w>" for name in symbols[4:]}
+    rows = (
+        [tokenizer.convert_tokens_to_ids(words.get(name, name)) for name in symbols] if words else range(len(symbols))
+    )
+    inputs = {"langs": torch.full_like(tokens, 1)} if family == "XLM" else {}  # the published model numbers de 1
+    expected = logits_of(theirs, input_ids=torch.tensor(rows)[tokens], attention_mask=real.long(), **inputs)
+    kept = slice(None) if task == "classification" else real
+    torch.testing.assert_close(found[kept], expected[kept], atol=1e-5, rtol=0)
+    if task == "classification":
+        records = loaded.predict(SENTENCES, "de")
+        probabilities = [[record["probabilities"][name] for name in LABELS.values()] for record in records]
+        torch.testing.assert_close(torch.tensor(probabilities), expected.softmax(-1), atol=1e-5, rtol=0)
+
+    run(tmp_path / "ours", tmp_path / "back")
+    back = type(theirs).from_pretrained(tmp_path / "back").eval()
+    state = theirs.state_dict()
+    changed = {name for name, value in back.state_dict().items() if not torch.equal(value, state[name])}
+    if family == "XLMRoberta":
+        assert not changed
+    else:
+        assert changed <= {name for name in state if name.endswith("embeddings.weight")}
+    assert type(theirs).__name__ in back.config.architectures
+    if task != "question_answering":
+        assert back.config.id2label == LABELS
+    assert back.config.problem_type == ("single_label_classification" if task == "classification" else None)
+
+
+def test_a_published_classifier_is_scored_at_once(original, data_bin, tmp_path, capsys, monkeypatch):
+    """Pairs and single texts: a published classifier does not say which it was trained on."""
+    theirs = fine_tuned(original, data_bin, "XLMRoberta", "SequenceClassification")
+    run(original, tmp_path / "ours")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the house\ta tree\nthe house\n")))
+    commands.main(["predict", str(tmp_path / "ours"), "--lang", "en", "--json"])
+    pair, single = map(json.loads, capsys.readouterr().out.splitlines())
+    assert pair["probability"] != single["probability"] and pair.keys() == single.keys()
+    (tmp_path / "test.de.tsv").write_text("yes\tthe house\nno\ta tree\nno\tthe bird\n", encoding="utf-8")
+    line = cli(task="xl_classification", path=tmp_path / "ours/checkpoint.pt", eval_langs="de", batch_size=2)
+    folders = cli(task_files=tmp_path, valid_subset="test", predictions_to=tmp_path / "predictions")
+    run_validate([tmp_path / "ours", *line, *folders])
+    loaded = fairseq_xl.load(tmp_path / "ours")
+    predicted = [record["label"] for record in loaded.predict(["the house", "a tree", "the bird"], "de")]
+    commands.main(["score", "classification", str(tmp_path / "predictions"), "--langs", "de"])
+    accuracy = sum(map(str.__eq__, predicted, ("yes", "no", "no"))) / 3
+    assert f'"accuracy": {round(100 * accuracy, 2)}' in capsys.readouterr().out
+    assert theirs.config.id2label == LABELS
+
+
+@pytest.mark.parametrize(
+    "settings, sentence",
+    [
+        ({"id2label": {"0": "a", "1": "b"}}, "its id2label .* does not name the 3 outputs of its head"),
+        ({"id2label": {"0": "a", "1": "b", "2": "a"}}, "does not name the 3 outputs of its head"),
+        ({"problem_type": "multi_label_classification"}, None),
+        ({"architectures": ["MineForSequenceRegression"]}, None),
+    ],
+)
+def test_heads_that_do_not_fit(original, data_bin, tmp_path, caplog, settings, sentence):
+    """Labels of other outputs are refused; of a head that no task computes the encoder comes in, with a warning."""
+    fine_tuned(original, data_bin, "XLMRoberta", "SequenceClassification")
+    change_config(original, **settings)
+    if sentence:
+        with pytest.raises(UserError, match=sentence):
+            run(original, tmp_path / "ours")
+    else:
+        run(original, tmp_path / "ours")
+        assert "the head of fine-tuning is left out: classifier.dense.bias, " in caplog.text
+        assert fairseq_xl.load(tmp_path / "ours").task.cfg._name == "xl_pretraining"

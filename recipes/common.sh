@@ -13,27 +13,25 @@ refuse() {
 }
 
 # arguments NAME ... -- "$@": sets the variables NAME to the script's first arguments. With -h or --help, or with fewer
-# arguments, prints the usage and ends the script.
+# arguments, prints the usage and ends the script; -h also shows the comment on top of it.
 arguments() {
     local name names=()
     while [ "$1" != -- ]; do names+=("$1"); shift; done
     shift
     for name in "${names[@]}"; do
         case ${1:-} in
-            -h | --help) usage "${names[@]}"; exit ;;
-            "" | -*) usage "${names[@]}" >&2; refuse "$(tr '[:lower:]' '[:upper:]' <<<"$name") is missing" ;;
+            -h | --help) show_help "${names[@]}" ;;
+            "" | -*) usage "${names[@]}" >&2; refuse "$(tr '[:lower:]' '[:upper:]' <<<"$name") is missing; -h shows all" ;;
         esac
         printf -v "$name" %s "$1"
         shift
     done
-    case ${1:-} in -h | --help) usage "${names[@]}"; exit ;; esac
+    case ${1:-} in -h | --help) show_help "${names[@]}" ;; esac
     type -P fairseq-train >/dev/null ||
         refuse "fairseq is missing: \`. recipes/environment.sh\` in the repository prepares and activates the environment"
 }
-usage() {
-    echo "usage: $(basename "$0") $(tr '[:lower:]' '[:upper:]' <<<"$*") [--config FILE ...] [--flag value ...]"
-    echo "$0 describes them."
-}
+usage() { echo "usage: $(basename "$0") $(tr '[:lower:]' '[:upper:]' <<<"$*") [--config FILE ...] [--flag value ...]"; }
+show_help() { usage "$@"; sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit; }
 
 # take NAME ... -- "$@": sets the variables NAME to the values of the options --NAME among the arguments, or to "", and
 # `words` to the other arguments. An option that begins with --no- has no value: its variable gets the option's name.

@@ -176,6 +176,7 @@ def test_scripts_name_their_arguments(script):
         assert done.returncode == status
         usage = f"usage: {Path(script).name} {' '.join(names)} [--config FILE ...] [--flag value ...]\n"
         assert (done.stderr if status else done.stdout).startswith(usage) and not (done.stdout and done.stderr)
+        assert status or done.stdout.removeprefix(usage).split() == comment.replace(" # ", " ").split()
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,15 @@ def test_files_and_headings_that_a_page_names_are_there(page):
             assert heading in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, link
 
 
+@pytest.mark.parametrize("system", ["xlm", "unicoder", "xglue", "veco", "monotrans"])
+def test_what_differs_from_a_paper_stands_in_one_table_with_reasons(system):
+    text = (ROOT / f"recipes/{system}/README.md").read_text(encoding="utf-8")
+    section = text.split("\n## Differs from the paper\n")[1].split("\n## ")[0]
+    rows = [re.split(r" (?<!\\)\| ", row) for row in re.findall(r"^\| (.*) \|$", section, re.MULTILINE)]
+    assert len(rows) > 10 and all(len(row) == 3 and all(map(str.strip, row)) for row in rows)
+    assert not re.search("our (own )?choice", text)
+
+
 def test_zero_shot_commands_select_by_the_training_language():
     """Validation text of the other languages is not there in a zero-shot setting; XGLUE's paper selects by it (G7)."""
     script, rest = r"bash recipes/(?:finetune\.sh \S+|\w+/classify\.sh) \S+ \S+ \S+ ", r"(?:[^`\n]|\n(?=\S))*"

@@ -33,8 +33,13 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
     """
     model = read_own(checkpoint, data, heads, options.language_module, options.lang)
     source, target = _languages(model, options.lang)
-    if options.lang:
-        model = for_languages(model, source or "", target)
+    if source:
+        model = for_languages(model, source, target)
+    elif model.languages and not options.keep_languages:
+        raise UserError(
+            f"{model.path} has language embeddings, and programs that read its folder name no language: --lang "
+            f"{'XX-YY' if model.has_decoder else 'XX'} writes it for one, --keep-languages for calls that pass `langs`"
+        )
     with new_folder(output) as folder:
         if kind == "fairseq":
             pieces = data / SENTENCEPIECE
@@ -44,6 +49,7 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
             pooled, head = kind == "sentence-transformers", not options.no_head
             result = sentence_encoder(model, options.layer) if pooled else counterpart(model, head, options.layout)
             left_out = result.left_out
+            result.config[PLUGIN]["languages"] = [name for name in (source, target) if name]
             exported_folders.write_transformers(folder, result, options.dtype, _start(model, target))
             if not options.no_tokenizer:
                 segments, framing = result.config.get("type_vocab_size") == 2, model.options["framing"]
@@ -63,6 +69,8 @@ def _languages(model: Own, language: str | None) -> tuple[str | None, str | None
     """Source and target language, of --lang or of the checkpoint's only direction; `UserError` for others."""
     languages = model.dictionary.languages
     if language is None:
+        if len(languages) == 1 and not model.has_decoder:
+            return languages[0], None
         if len(model.directions) == 1:
             return _split(model.directions[0], languages) or (None, None)
         return None, None

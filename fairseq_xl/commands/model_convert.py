@@ -39,8 +39,9 @@ ARGUMENTS = (
     argument(
         "--lang",
         "language of the text, or direction such as en-de: its language embeddings are added to the position "
-        "embeddings, so that the model serves only this language or direction",
+        "embeddings, so that the model serves only this language or direction (default: the only one that it has)",
     ),
+    flag("--keep-languages", "keep the language embeddings of XLM's class: each call passes their ids as `langs`"),
     MODULE,
     flag("--no-head", "leave out the head of fine-tuning"),
     flag("--no-tokenizer", "write the model alone"),
@@ -86,7 +87,7 @@ def main(options: Options) -> None:
         checkpoint = open_checkpoint(source, content=model, finite=False)
         _refuse(options, IN, f"for published models only, and {source} is not one")
         kind = options.to or KINDS[0]
-        transformers_only = ("layout", "no_head", "no_tokenizer")
+        transformers_only = ("layout", "no_head", "no_tokenizer", "keep_languages")
         unused = {"fairseq": (*transformers_only, "layer", "pooling"), "transformers": ("layer", "pooling")}
         _refuse(options, unused.get(kind, transformers_only), f"not for --to {kind}")
         trained = str(checkpoint.task.get("data") or source.parent)
@@ -98,7 +99,10 @@ def main(options: Options) -> None:
 
 
 #: options of the way to other programs and of the way from them
-OUT = ("to", "layout", "data", "lang", "language_module", "no_head", "no_tokenizer", "dtype", "layer", "pooling")
+OUT = (
+    *("to", "layout", "data", "lang", "keep_languages", "language_module", "no_head", "no_tokenizer", "dtype", "layer"),
+    "pooling",
+)
 IN = ("langs", "codes", "cased")
 
 

@@ -1,6 +1,9 @@
-"""BART and mBART of transformers, which keep fairseq's names."""
+"""BART and mBART of transformers, which keep fairseq's names. V symbols, C channels."""
 
+import logging
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from fairseq_xl.checkpoints.layouts import base, published_vocabularies
@@ -9,25 +12,47 @@ from fairseq_xl.checkpoints.layouts.fairseq_transformer import FairseqTransforme
 from fairseq_xl.checkpoints.layouts.name_mapping import State, Table
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.layouts.published_files import beside
-from fairseq_xl.checkpoints.parameter_names import BIAS, DECODER_TOKENS, TOKENS
+from fairseq_xl.checkpoints.parameter_names import (
+    BIAS,
+    DECODER_BIAS,
+    DECODER_POSITIONS,
+    DECODER_TOKENS,
+    POSITIONS,
+    TOKENS,
+)
 from fairseq_xl.checkpoints.stacks import count_layers
 
+logger = logging.getLogger(__name__)
+
 _BIAS = "final_logits_bias"
+#: named in config.json as the models of facebook have them; converters of other programs read them
+_POST_LN = {"normalize_before": False, "add_final_layer_norm": False}
+_PRE_LN = {"normalize_before": True, "add_final_layer_norm": True}
+_SOURCE, _TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+_SHARED = "model.shared.weight"
 
 
 @Layout.register
 class Bart(FairseqTransformer):
-    """Layout of BART (post-LN) and mBART (pre-LN): a plain output layer, one table of tokens. Its bias is (1, V)."""
+    """Layout of BART (post-LN) and mBART (pre-LN): a plain output layer, one or two tables of tokens.
+
+    The output bias is (1, V). LayerNorm's epsilon is 1e-5 there. Ours may be smaller: token and position embeddings are
+    then multiplied by the square root of C, which changes nothing else in front of a LayerNorm; the variances of
+    hidden states are near 1.
+    """
 
     name = "bart"
     names = Table(
-        {TOKENS: "model.shared.weight", **stack_names("model.")},
+        {TOKENS: _SHARED, **stack_names("model.")},
         (final_norms("model."), {BIAS: _BIAS}),
-        dict.fromkeys(
-            ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"),
-            "model.shared.weight",
-        ),
+        dict.fromkeys((_SOURCE, _TARGET, "lm_head.weight"), _SHARED),
         IGNORED,
+    )
+    separate = replace(
+        names,
+        names={TOKENS: _SOURCE, DECODER_TOKENS: _TARGET, **stack_names("model.")},
+        optional=(final_norms("model."), {DECODER_BIAS: _BIAS}),
+        ties={_SHARED: _SOURCE, "lm_head.weight": _TARGET},
     )
     renames = ((r"^(?=(shared|encoder|decoder)\.)", "model."),)
     model_types = ("mbart", "bart")
@@ -39,6 +64,10 @@ class Bart(FairseqTransformer):
         **{name: name for name in ("dropout", "attention_dropout", "activation_dropout")},
     }
     ffn_setting = "ffn_dim"
+    expressed = (*FairseqTransformer.expressed, "layer_norm_eps")
+
+    def table(self, settings: Settings) -> Table:
+        return self.separate if settings.get("tie_word_embeddings") is False else self.names
 
     def to_ours(self, weights: State, settings: Settings) -> State:
         bias = {_BIAS: weights[_BIAS].reshape(-1)} if _BIAS in weights else {}
@@ -56,26 +85,43 @@ class Bart(FairseqTransformer):
         return published_vocabularies.from_mbart(count, beside(file, base.PIECES, base.TOKENIZER))
 
     def has_form(self, model: Own, head: str | None) -> bool:
-        options = model.options
-        has_eps = options["layer_norm"] == "pre" or options["layer_norm_eps"] == TORCH_EPS
-        is_plain = model.has_decoder and options["output_form"] != "dense"
-        return is_plain and DECODER_TOKENS not in model.state and has_eps
+        return model.has_decoder and model.options["output_form"] != "dense"
+
+    def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
+        eps = model.options["layer_norm_eps"]
+        return super().obstacles(model, head) | {f"--layer-norm-eps {eps}, above {TORCH_EPS}": eps > TORCH_EPS}
 
     def to_theirs(self, state: State) -> State:
-        weights = Layout.to_theirs(self, state)
+        table = self.separate if DECODER_TOKENS in state else self.names
+        weights = table.to_theirs(dict(state))
+        if table is self.separate:  # a file has tables with the same values twice unless the model ties them
+            weights |= {name: weights[name].clone() for name in table.ties}
         return weights | {_BIAS: weights[_BIAS][None]}
 
     def config(self, model: Own, state: State, stack: str = "encoder") -> Settings:
-        config, options = super().config(model, state, stack), model.options
+        config, is_pre = super().config(model, state, stack), model.options["layer_norm"] == "pre"
         config |= {f"{name}_layers": count_layers(state, name) for name in ("encoder", "decoder")}
+        config |= _PRE_LN if is_pre else _POST_LN
         config["max_position_embeddings"] -= self.position_offset
-        config["model_type"] = "mbart" if options["layer_norm"] == "pre" else "bart"
-        config["scale_embedding"] = options["embedding_scale"] == "sqrt"
-        return config | {"is_encoder_decoder": True, "tie_word_embeddings": True}
+        bias = state[DECODER_BIAS if DECODER_TOKENS in state else BIAS]
+        return config | {
+            **{"model_type": "mbart" if is_pre else "bart", "is_encoder_decoder": True},
+            **{"tie_word_embeddings": DECODER_TOKENS not in state, "add_bias_logits": bool(bias.any())},
+            **{"normalize_embedding": True, "static_position_embeddings": False},
+        }
 
     def export(self, model: Own, head: str | None) -> Counterpart:
         state = {name: value for name, value in self.positions(model).items() if not name.startswith("heads.")}
-        config = self.config(model, state)
+        left_out, is_scaled = (
+            base.part_names(model.state.keys() - state.keys()),
+            model.options["embedding_scale"] == "sqrt",
+        )
+        if model.options["layer_norm_eps"] < TORCH_EPS:
+            logger.info("%s: LayerNorm's epsilon becomes %s, the only one of BART", model.path, TORCH_EPS)
+            if not is_scaled:
+                scale, is_scaled = math.sqrt(model.options["embed_dim"]), True
+                state |= {name: state[name] * scale for name in (POSITIONS, DECODER_POSITIONS)}
+        config = self.config(model, state) | {"scale_embedding": is_scaled}
         name = {"mbart": "MBart", "bart": "Bart"}[config["model_type"]]
         config["architectures"] = [f"{name}ForConditionalGeneration"]
-        return Counterpart(self, config, self.to_theirs(state), base.part_names(model.state.keys() - state.keys()))
+        return Counterpart(self, config, self.to_theirs(state), left_out)

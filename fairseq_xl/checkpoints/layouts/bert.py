@@ -13,7 +13,7 @@ from fairseq_xl.checkpoints.stacks import count_layers
 
 
 def encoder_names(prefix: str, stack: str = "encoder.") -> Names:
-    """Rows of the embeddings and layers of Bert, XLMRoberta and BertGeneration."""
+    """Rows of the embeddings and layers of Bert and XLMRoberta."""
     layer = f"{prefix}encoder.layer.{{n}}."
     return {
         f"{stack}token_embeddings.table.weight": f"{prefix}embeddings.word_embeddings.weight",
@@ -31,7 +31,7 @@ def encoder_names(prefix: str, stack: str = "encoder.") -> Names:
 
 
 class BertStack(Layout):
-    """The common part of BERT, XLM-R and BertGeneration; the last two may be stacks of an EncoderDecoderModel."""
+    """The common part of BERT and XLM-R, which may be a stack of an EncoderDecoderModel."""
 
     token_types = 0  # in config.json; 0: it has no such setting
 
@@ -44,6 +44,7 @@ class BertStack(Layout):
     def config(self, model: Own, state: State, stack: str = "encoder") -> Settings:
         config = super().config(model, state, stack)
         config |= {"num_hidden_layers": count_layers(state, stack), "tie_word_embeddings": True}
+        config["position_embedding_type"] = "absolute"  # read by CTranslate2
         if self.token_types:
             config["type_vocab_size"] = self.token_types
         return config | ({"is_decoder": True, "add_cross_attention": True} if stack == "decoder" else {})

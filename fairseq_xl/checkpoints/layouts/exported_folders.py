@@ -32,12 +32,13 @@ def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int 
     """Writes weights of a type in `DTYPES`, and configs; `start`: the decoder's first symbol, None if it varies."""
     config = model.config | {"dtype": dtype}
     if config.get("is_encoder_decoder"):
-        generation: dict[str, Any] = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS}
-        if start is not None:
-            generation["decoder_start_token_id"] = start
+        generation: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": start}
+        if start is not None:  # without it, and without a first symbol in its place, generate() refuses
+            generation["bos_token_id"] = BOS
         config |= generation
         longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
-        write_json(folder / GENERATION, generation | {"max_length": longest, "num_beams": 5, "early_stopping": True})
+        search = {"num_beams": 5, "early_stopping": True, "min_length": 2, "suppress_tokens": [PAD]}  # as fairseq's
+        write_json(folder / GENERATION, generation | search | {"max_length": longest})
     write_json(folder / CONFIG, config)
     names: dict[int, str] = {}  # tied parameters are written once, under their first name
     for name, value in model.weights.items():

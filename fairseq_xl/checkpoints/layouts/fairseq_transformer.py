@@ -8,7 +8,7 @@ from fairseq_xl.checkpoints.layouts import published_vocabularies
 from fairseq_xl.checkpoints.layouts.base import DICTIONARY, IGNORED, TORCH_EPS, Layout, Settings
 from fairseq_xl.checkpoints.layouts.name_mapping import Names, State, Table, prefixed
 from fairseq_xl.checkpoints.layouts.published_files import beside
-from fairseq_xl.checkpoints.parameter_names import BIAS, TOKENS
+from fairseq_xl.checkpoints.parameter_names import BIAS, DECODER_BIAS, DECODER_TOKENS, TOKENS
 from fairseq_xl.errors import UserError, quoted
 
 STEM: Names = {"embeddings.positions.weight": "embed_positions.weight", "embeddings.norm.*": "layernorm_embedding.*"}
@@ -67,7 +67,8 @@ class FairseqTransformer(Layout):
 
     def to_ours(self, weights: State, settings: Settings) -> State:
         state = super().to_ours(weights, settings)
-        state.setdefault(BIAS, state[TOKENS].new_zeros(len(state[TOKENS])))
+        bias = DECODER_BIAS if DECODER_TOKENS in state else BIAS
+        state.setdefault(bias, state[TOKENS].new_zeros(len(state[TOKENS])))
         return state
 
     def options(self, settings: Settings, state: State) -> Settings:
@@ -80,7 +81,7 @@ class FairseqTransformer(Layout):
         return options | {
             "layer_norm": "pre" if pre else "post",
             "embedding_scale": "sqrt" if self.is_scaled(settings, pre) else "none",
-            "share_embeddings": True,
+            "share_embeddings": DECODER_TOKENS not in state,
             "output_form": "plain",
         }
 

@@ -5,6 +5,7 @@ import shutil
 from argparse import Namespace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import sentencepiece
 import torch
@@ -105,6 +106,36 @@ def test_files_of_16_bits_there_and_back_are_bit_equal(original, data_bin, tmp_p
     assert back.keys() == given.keys()
     for name, value in given.items():  # [en] has a new row
         assert torch.equal(back[name][: len(value)], value), name
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("builder", [xlm_roberta, mbert])
+def test_rows_behind_the_symbols_are_padding(original, data_bin, tmp_path, caplog, builder):
+    """As in Multilingual-MiniLM, whose table has 250,037 rows for 250,002 symbols."""
+    theirs = builder(original, data_bin)
+    symbols = theirs.config.vocab_size
+    run(original, tmp_path / "exact")
+    theirs.resize_token_embeddings(symbols + 35, mean_resizing=False)
+    theirs.save_pretrained(original)
+    run(original, tmp_path / "ours")
+    assert f"lists {symbols} symbols: 35 rows of the token embeddings are padding" in caplog.text
+    one, other = fairseq_xl.load(tmp_path / "exact"), fairseq_xl.load(tmp_path / "ours")
+    pieces = one.task.dictionary.symbols[:-1]
+    assert other.task.dictionary.symbols == [*pieces, *(f"madeupword{n:04d}" for n in range(35)), "<mask>"]
+    assert np.array_equal(one.encode(SENTENCES, "en"), other.encode(SENTENCES, "en"))
+    assert not other.task.dictionary.is_piece[len(pieces) :].any()  # they are never predicted or drawn at random
+    run(tmp_path / "ours", tmp_path / "back")
+    config = json.loads((tmp_path / "back/config.json").read_text(encoding="utf-8"))
+    assert config["vocab_size"] == symbols + 35
+    run(tmp_path / "back", tmp_path / "again")
+    state, again = other.model.state_dict(), fairseq_xl.load(tmp_path / "again").model.state_dict()
+    table = theirs.get_input_embeddings().weight
+    assert torch.equal(state["encoder.token_embeddings.table.weight"][len(pieces) : -1], table[symbols:])
+    assert all(torch.equal(value, again[name]) for name, value in state.items() if not name.startswith("heads."))
+    theirs.resize_token_embeddings(symbols + 64, mean_resizing=False)
+    theirs.save_pretrained(original)
+    with pytest.raises(UserError, match=f"its token embeddings have {symbols + 64} rows, but .* lists {symbols} symb"):
+        run(original, tmp_path / "more")
 
 
 @torch.no_grad()

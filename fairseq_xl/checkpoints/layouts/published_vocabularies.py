@@ -22,13 +22,14 @@ vocab.txt                 a word piece a line (BERT)
 ========================= ==================================================================
 """
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_xl.checkpoints.layouts.tokenizer_json import rows_of
 from fairseq_xl.data.vocabulary.sentencepiece_model import open_sentencepiece, symbols_of
-from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, SPECIAL
+from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, PADDING, SPECIAL
 from fairseq_xl.data.vocabulary.wordpiece import SPECIAL as BERT_SPECIAL, read_vocabulary
 from fairseq_xl.data.vocabulary.xlm_bpe import END, is_special, read_numbered, spelled_words
 from fairseq_xl.errors import UserError, quoted
@@ -47,6 +48,9 @@ MBART50_LANGUAGES = [
     ).split(),
 ]
 XLM_MASK = "<special1>"
+MOST_PADDING = 64  # one more than the rows that pad a table to a multiple of 64
+
+logger = logging.getLogger(__name__)
 
 
 def read_symbols(file: Path, languages: Sequence[str] = ()) -> list[str]:
@@ -122,7 +126,7 @@ def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection
     Languages are ``[xx]`` and mBART's codes behind ``<mask>``. If nothing is behind it, they are the listed symbols of
     `among`: other pieces may look like ``[xx]``, as XLM-R's ``[1]``.
     """
-    _check_count(count, len(listed), origin)
+    padding = _padding(count, len(listed), origin)
     missing = [symbol for symbol in SPECIAL if symbol not in listed]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its symbols")
@@ -139,8 +143,8 @@ def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection
     special = [rows_by_symbol.pop(symbol) for symbol in SPECIAL]
     mask = rows_by_symbol.pop(MASK, -1)
     plain = [row for row in rows_by_symbol.values() if row not in languages]
-    rows = [*special, *plain, mask, *languages]
-    symbols = [*SPECIAL, *(listed[row] for row in plain), MASK]
+    rows = [*special, *plain, *range(len(listed), count), mask, *languages]
+    symbols = [*SPECIAL, *(listed[row] for row in plain), *padding, MASK]
     return Vocabulary(symbols, origin, list(languages.values()), None if rows == list(range(count)) else rows)
 
 
@@ -179,14 +183,15 @@ def from_bert(count: int, origin: Path) -> Vocabulary:
 
 def _with_names(count: int, words: list[str], names: dict[str, str], plain: list[bool], origin: Path) -> Vocabulary:
     """The vocabulary of words by row with other `names` of our special symbols; `plain` words are none."""
-    _check_count(count, len(words), origin)
+    padding = _padding(count, len(words), origin)
     rows_by_word = {word: row for row, word in enumerate(words)}
     missing = [name for name in names.values() if name not in rows_by_word]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its words")
     first, last = [rows_by_word[names[symbol]] for symbol in SPECIAL], rows_by_word[names[MASK]]
-    rows = [*first, *(row for row, is_plain in enumerate(plain) if is_plain), last]
-    return Vocabulary([*SPECIAL, *(words[row] for row in rows[len(first) : -1]), MASK], origin, [], rows)
+    pieces = [row for row, is_plain in enumerate(plain) if is_plain]
+    rows = [*first, *pieces, *range(len(words), count), last]
+    return Vocabulary([*SPECIAL, *(words[row] for row in pieces), *padding, MASK], origin, [], rows)
 
 
 def _in_order(numbered: object, origin: Path) -> list[str]:
@@ -201,6 +206,12 @@ def _in_order(numbered: object, origin: Path) -> list[str]:
     return words
 
 
-def _check_count(rows: int, symbols: int, origin: Path) -> None:
-    if rows != symbols:
+def _padding(rows: int, symbols: int, origin: Path) -> list[str]:
+    """Names of rows behind the symbols, to which programs pad a table; `UserError` for another number of symbols."""
+    padding = rows - symbols
+    is_complete = origin.name == "dict.txt" or origin.suffix == ".pth"  # they list padding, or have none
+    if not 0 <= padding < (1 if is_complete else MOST_PADDING):
         raise UserError(f"its token embeddings have {rows} rows, but {origin} lists {symbols} symbols")
+    if padding:
+        logger.warning("%s lists %d symbols: %d rows of the token embeddings are padding", origin, symbols, padding)
+    return [f"{PADDING}{number:04d}" for number in range(padding)]

@@ -52,7 +52,7 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
             result.config[PLUGIN]["languages"] = [name for name in (source, target) if name]
             exported_folders.write_transformers(folder, result, options.dtype, _start(model, target))
             if not options.no_tokenizer:
-                segments, framing = result.config.get("type_vocab_size") == 2, model.options["framing"]
+                segments, framing = model.options.get("segment_embeddings") == "added", model.options["framing"]
                 write_tokenizer(folder, data, model.dictionary, framing, model.longest, source, segments)
                 if vocabulary_kind(data) == "xlm" and model.type_state.get("num_texts", 1) > 1:
                     remark = "XLMTokenizer puts one </s> between two texts, and this package two"

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.layouts import published_files, published_vocabularies
-from fairseq_xl.checkpoints.layouts.base import LAYOUTS, WORDS, Head, Layout, Settings
+from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PIECES, PLUGIN, TOKENIZER, WORDS, Head, Layout, Settings
 from fairseq_xl.checkpoints.layouts.name_mapping import State
+from fairseq_xl.checkpoints.layouts.tokenizer_json import PAIRS, pair_template
 from fairseq_xl.checkpoints.layouts.weight_checks import check_parameters, check_settings
 from fairseq_xl.checkpoints.parameter_names import (
     BIAS,
@@ -41,6 +42,7 @@ from fairseq_xl.io.files import json_object
 
 NEVER = -100.0  # added to the output bias of symbols that are never predicted: exp(-100) is 0 beside 1 in float32
 XLM_SUFFIX = ".pth"
+_BETWEEN = {1: "bert", 2: "xl"}  # special symbols between the texts of a pair -> framing
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,8 @@ def _transformers(weights: State, file: Path) -> Published:
 def _published(layout: Layout, weights: State, settings: Settings, file: Path) -> Published:
     state = layout.to_ours(weights, settings)
     options = layout.options(settings, state)
+    if "model_type" in settings and PLUGIN not in settings and options["framing"] in _BETWEEN.values():
+        options |= _framing(file, options)
     words = file.with_name(WORDS)
     is_folder = "model_type" in settings and words.is_file()
     if is_folder and published_files.has_xlm_tokenizer(file.parent):  # an export of this package, of any layout
@@ -183,6 +187,22 @@ def _published(layout: Layout, weights: State, settings: Settings, file: Path) -
         dtype=next(value.dtype for value in weights.values() if value.is_floating_point()),
         counts=published_files.as_settings(settings.get("dico_counts")),
     )
+
+
+def _framing(file: Path, options: Settings) -> Settings:
+    """The options of a model's inputs that the tokenizer beside its weights decides, as far as it does."""
+    tokenizer, template = file.with_name(TOKENIZER), None
+    if tokenizer.is_file():
+        template = pair_template(tokenizer)
+    elif file.with_name(PIECES).is_file():  # XLM-R's
+        template = PAIRS["RobertaProcessing"]
+    if template is None:
+        return {}
+    symbols, token_type = template
+    if symbols not in _BETWEEN:
+        raise UserError(f"{tokenizer} has {symbols} special symbols between the texts of a pair; expected 1 or 2")
+    is_first = options["segment_embeddings"] == "added" and not token_type
+    return {"framing": _BETWEEN[symbols]} | ({"segment_embeddings": "first"} if is_first else {})
 
 
 def _languages(settings: Settings, state: State) -> list[str]:

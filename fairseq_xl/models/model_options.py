@@ -81,9 +81,10 @@ class BackboneConfig(FairseqDataclass):
         transfer="encoder",
         absent="none",
     )
-    segment_embeddings: ChoiceEnum(["added", "none"]) = option(  # type: ignore[valid-type]  # made at run time
+    segment_embeddings: ChoiceEnum(["added", "first", "none"]) = option(  # type: ignore[valid-type]  # at run time
         "none",
-        "add an embedding of each token's segment, the first or second of a pair (BERT), or none (XLM, XLM-R)",
+        "add an embedding of each token's segment, the first or second of a pair (added: BERT), that of the first one "
+        "to all tokens (first: Multilingual-MiniLM), or none (XLM, XLM-R)",
         transfer="encoder",
         absent="none",
     )

@@ -30,7 +30,7 @@ PROJECTION = "encoder.token_embeddings.projection.weight"
 class MonoTransConfig(EncoderConfig):
     """Options of an encoder, with segment embeddings, and those that MonoTrans adds."""
 
-    segment_embeddings: ChoiceEnum(["added", "none"]) = field(  # type: ignore[valid-type]  # made at run time
+    segment_embeddings: ChoiceEnum(["added", "first", "none"]) = field(  # type: ignore[valid-type]  # at run time
         default="added", metadata=EncoderConfig.__dataclass_fields__["segment_embeddings"].metadata
     )
     language_positions: bool = option(

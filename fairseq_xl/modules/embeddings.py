@@ -142,7 +142,8 @@ class Embeddings(nn.Module):
         self.position_offset = cfg.position_offset
         self.positions = PositionEmbeddings(cfg, extra_positions)
         self.scale = math.sqrt(cfg.embed_dim) if str(cfg.embedding_scale) == "sqrt" else None
-        self.segments = nn.Embedding(SEGMENTS, cfg.embed_dim) if str(cfg.segment_embeddings) == "added" else None
+        self.segments = nn.Embedding(SEGMENTS, cfg.embed_dim) if str(cfg.segment_embeddings) != "none" else None
+        self.has_one_segment = str(cfg.segment_embeddings) == "first"
         self.languages = None
         if cfg.language_embeddings == "added":
             if num_languages < 1:
@@ -211,9 +212,9 @@ class Embeddings(nn.Module):
         return inputs_embeds + self.embed_segments(segments) + positions
 
     def embed_segments(self, segments: Tensor | None) -> Tensor:
-        """Segment embeddings: segments (B, T) -> (B, T, C); None, all tokens in the first segment -> (C,)."""
+        """Segment embeddings: segments (B, T) -> (B, T, C); None, or with `first`, the first one's (C,)."""
         assert self.segments is not None
-        return self.segments.weight[0] if segments is None else self.segments(segments)
+        return self.segments.weight[0] if segments is None or self.has_one_segment else self.segments(segments)
 
 
 def init_weights(module: nn.Module, std: float) -> None:

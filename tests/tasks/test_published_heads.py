@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -100,6 +101,35 @@ def test_a_published_classifier_is_scored_at_once(original, data_bin, tmp_path, 
     accuracy = sum(map(str.__eq__, predicted, ("yes", "no", "no"))) / 3
     assert f'"accuracy": {round(100 * accuracy, 2)}' in capsys.readouterr().out
     assert theirs.config.id2label == LABELS
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["tokenizer.json", "sentencepiece.bpe.model"])
+def test_the_tokenizer_frames_pairs(original, data_bin, tmp_path, name):
+    """BERT with XLM-R's tokenizer, as Multilingual-MiniLM: two </s> between texts, one token type."""
+    shutil.copy(data_bin / "sentencepiece.model", original / "sentencepiece.bpe.model")
+    tokenizer = transformers.XLMRobertaTokenizer.from_pretrained(original)
+    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    config = transformers.BertConfig(vocab_size=len(tokenizer), max_position_embeddings=40, num_labels=3, **sizes)
+    theirs = randomize(transformers.BertForSequenceClassification(config))
+    theirs.save_pretrained(original)
+    if name == "tokenizer.json":
+        (original / "sentencepiece.bpe.model").unlink()
+        tokenizer.save_pretrained(original)
+    run(original, tmp_path / "ours")
+    loaded = fairseq_xl.load(tmp_path / "ours")
+    options = loaded.model.cfg
+    assert (loaded.task.framing.name, options.segment_embeddings, options.position_offset) == ("xl", "first", 0)
+    inputs = tokenizer([SENTENCES[0]], [SENTENCES[1]], return_tensors="pt")
+    assert inputs["input_ids"].eq(2).sum() == 3 and "token_type_ids" not in inputs
+    (record,) = loaded.predict(["\t".join(SENTENCES)], "en")
+    probabilities = torch.tensor([record["probabilities"][f"LABEL_{row}"] for row in range(3)])
+    torch.testing.assert_close(probabilities, theirs(**inputs).logits[0].softmax(-1), atol=1e-5, rtol=0)
+    run(tmp_path / "ours", tmp_path / "back")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")(*SENTENCES, return_tensors="pt")
+    assert torch.equal(again["input_ids"], inputs["input_ids"]) and "token_type_ids" not in again
+    back = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "back").state_dict()
+    assert all(torch.equal(back[key], value) for key, value in theirs.state_dict().items())
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ class Bert(BertStack):
     token_types = 2
 
     def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
-        return published_vocabularies.from_bert(count, beside(file, base.WORDPIECES, base.TOKENIZER))
+        return published_vocabularies.from_bert(count, beside(file, base.WORDPIECES, base.TOKENIZER, base.PIECES))
 
     def has_form(self, model: Own, head: str | None) -> bool:
         return not model.has_decoder and SEGMENTS in model.state

@@ -83,6 +83,8 @@ def _find(kind: Kind, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
     kind = "xlm" if has_xlm_tokenizer(folder) else kind
     if (folder / _TOKENIZER).is_file():
         kind = _TYPES.get(read_tokenizer(folder / _TOKENIZER)["model"]["type"], kind)
+    elif kind == "wordpiece" and not (folder / _FILES[kind][0][0]).is_file():
+        kind = "sentencepiece" if (folder / _FILES["sentencepiece"][0][0]).is_file() else kind  # XLM-R's, of a BERT
     for names in _FILES[kind]:
         paths = tuple(folder / name for name in names)
         if all(path.is_file() for path in paths):

@@ -23,6 +23,8 @@ from fairseq_xl.io.files import json_object
 _STEPS = {"Sequence", "Precompiled", "Prepend", "NFC", "Strip", "Replace", "Metaspace", "WhitespaceSplit"}
 #: the first pieces of a model that `fairseq-xl data prepare` or fairseq's models have
 FIRST = (("<unk>", Piece.UNKNOWN), ("<s>", Piece.CONTROL), ("</s>", Piece.CONTROL))
+#: post_processor of a tokenizer.json -> what `pair_template` returns
+PAIRS = {"BertProcessing": (1, 1), "RobertaProcessing": (2, 0)}
 BYTE = re.compile("<0x..>", re.DOTALL)
 
 
@@ -53,6 +55,27 @@ def rows_of(path: Path) -> list[str]:
     if sorted(row if isinstance(row, int) else -1 for row in rows.values()) != list(range(len(rows))):
         raise UserError(f"the symbols of {path} are not numbered from 0 without a gap")
     return sorted(rows, key=rows.__getitem__)
+
+
+def pair_template(path: Path) -> tuple[int, int] | None:
+    """The number of special symbols between the texts of a pair, and the second one's token type.
+
+    None for a tokenizer.json without a template of pairs. Raises `UserError` as `read_tokenizer`, and for a damaged
+    template.
+    """
+    step = read_tokenizer(path).get("post_processor") or {}
+    try:
+        steps = step["processors"] if step.get("type") == "Sequence" else [step]
+        for step in steps:
+            if step.get("type") in PAIRS:
+                return PAIRS[step["type"]]
+            if step.get("type") == "TemplateProcessing":
+                parts = [next(iter(part.items())) for part in step["pair"]]
+                first, second = (row for row, (kind, _) in enumerate(parts) if kind == "Sequence")
+                return second - first - 1, int(parts[second][1]["type_id"])
+    except (AttributeError, KeyError, TypeError, ValueError, StopIteration):
+        raise UserError(f"{path} is damaged: its post_processor is no template of pairs") from None
+    return None
 
 
 def _is_vocabulary(model: dict[str, Any]) -> bool:

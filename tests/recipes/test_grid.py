@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_plain
 from recipes import best_of_grid
-from tests.builders import validation_losses, write_task
+from tests.builders import FILES, task_files, validation_losses, write_task  # noqa: F401
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, run_validate
 from tests.recipes.configurations import XLM
@@ -73,3 +74,32 @@ def test_the_best_point_and_epoch_of_each_language_are_those_of_all_checkpoints(
     assert set(scores["languages"]) == set(CODES) and scores["missing"] == []
     without = run(*command)
     assert without.returncode and "made with other settings" in without.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ranking", "tagging", "question-answering"])
+def test_grids_of_the_other_types(task_files, tmp_path, kind):
+    """Each language's predictions are those of the checkpoint with the highest value of all points, and are scored."""
+    data, folder, codes = write_encoded(tmp_path), tmp_path / "out", ["en", "de"]
+    config, name = tmp_path / "small.yaml", kind.replace("-", "_")
+    config.write_text(yaml.safe_dump(SMALL | {"cpu": True}))
+    flags = ["--config", XLM / "finetune-toy.yaml", "--config", config, "--max-epoch", 2, "--warmup-updates", "1"]
+    flags += ["--question-length", 8, "--stride", 8] * (name == "question_answering")
+    files = task_files[name]
+    command = ["bash", "recipes/finetune.sh", kind, data, folder, files, "en,de", "en,de", *flags]
+    succeeded(run(*command, "--grid", "lr=0.002,0.01", "--best-by-language"))
+    best = json.loads((folder / "best.json").read_text())["best"]
+    for code in codes:
+        values = {
+            point: load_plain(folder / f"grid/{point}/checkpoint_best_{code}.pt")["extra_state"]["best_by_language"][
+                code
+            ]
+            for point in ("0.002", "0.01")
+        }
+        assert best[code] == max(values, key=values.__getitem__)
+        path = folder / f"grid/{best[code]}/checkpoint_best_{code}.pt"
+        options = cli(task=f"xl_{name}", path=path, user_dir="fairseq_xl", batch_size=8, valid_subset="test")
+        run_validate([data, *options, *cli(predictions_to=tmp_path / code)])
+        file = f"test.{code}.{FILES[name]}"
+        assert (folder / "predictions" / file).read_bytes() == (tmp_path / code / file).read_bytes()
+    assert set(json.loads((folder / "scores.json").read_text())["languages"]) == set(codes)

@@ -1,5 +1,6 @@
 """What README says: names and defaults are those of the program, and its commands go on from one another."""
 
+import argparse
 import json
 import os
 import re
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
 from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 from sentencepiece import SentencePieceProcessor
 
@@ -110,6 +113,56 @@ def test_every_printed_experiment_lists_its_steps(monkeypatch, capsys):
         experiment.main([*(re.sub("=N$", "=1", word) for word in words), "--list"])
         assert "\n    " in capsys.readouterr().out, words
     assert len(printed) > 30
+
+
+def option_names():
+    """Options of fairseq's training, validation and generation, of every task, model, criterion and optimizer."""
+    parsers = [options.get_training_parser(), options.get_validation_parser(), options.get_generation_parser()]
+    registries = [MODEL_DATACLASS_REGISTRY, TASK_DATACLASS_REGISTRY]
+    registries += [registry["dataclass_registry"] for registry in REGISTRIES.values()]
+    for dataclass in {value for registry in registries for value in registry.values() if value is not None}:
+        parsers.append(argparse.ArgumentParser(conflict_handler="resolve"))
+        gen_parser_from_dataclass(parsers[-1], dataclass())
+    return {name for parser in parsers for name in parser._option_string_actions}
+
+
+def script_options(script):
+    """Options that a script takes out of its arguments, or that its comment names; those of scripts that it runs."""
+    text = script.read_text(encoding="utf-8")
+    taken = {
+        f"--{name.replace('_', '-')}" for line in re.findall(r"^ *take (.*) --", text, re.M) for name in line.split()
+    }
+    taken |= set(re.findall(r"--[\w-]+", text.split("\nset -")[0]))
+    inner = [ROOT / "recipes" / name for name in re.findall(r'bash "\$recipes/([\w/-]+\.sh)"', text)]
+    return taken.union({"--config", "--launch"}, *map(script_options, inner))
+
+
+def test_printed_recipes_have_the_arguments_of_their_scripts():
+    """Every one but those of results, which are those of a commit. Words in capitals stand for arguments."""
+    known, checked = option_names(), 0
+    for page in EVERY_PAGE:
+        text = "" if "results" in page.parts else page.read_text(encoding="utf-8")
+        lines = [line for block in blocks(text) for line in block.replace("\\\n", " ").splitlines()]
+        lines += re.findall(r"`([^`]*)`", re.sub(r"^```.*?^```|^    .*$", "", text, flags=re.M | re.S))
+        for line in (re.sub(r"\s+", " ", line) for line in lines if re.match("bash recipes/", line)):
+            name, *words = shlex.split(re.split(r" [|;&>]", line)[0].replace("[", "").replace("]", ""), comments=True)[
+                1:
+            ]
+            script = ROOT / name
+            assert script.is_file(), (page, line)
+            arguments = re.search(r"^arguments (.*) --", script.read_text(encoding="utf-8"), re.M)
+            if not arguments or not words:
+                continue
+            flags = [i for i, word in enumerate(words) if re.match(r"--?[a-z][\w-]*(=|$)|\$config$", word)]
+            number, expected = min([*flags, len(words)]), len(arguments[1].split())
+            more = "LANGUAGE=" in script.read_text(encoding="utf-8").split("\nset -")[0]
+            assert number == expected or (more and number > expected), (page, line)
+            unknown = (
+                {words[i].partition("=")[0] for i in flags} - known - script_options(script) - {"--flag", "$config"}
+            )
+            assert not unknown, (page, line, unknown)
+            checked += 1
+    assert checked > 60
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(ROOT)))

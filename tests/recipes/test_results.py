@@ -166,7 +166,7 @@ def test_back_translation_has_the_kept_scores_and_tests():
             tests = [kept[f"{system}/{pair} against tenth/{pair}"] for pair in ("en-de", "de-en")]
             row += " | " + " | ".join(f"{each['difference']:+.2f} ({each['p']:.3f})" for each in tests)
         assert f"| {row} |".replace("-", "−") in text.replace("-", "−"), system
-    for name in ("with", "without"):
+    for name in ("online", "with", "without"):
         bleu, chrf = (kept[f"synthetic/{name}"][metric] for metric in ("sacrebleu", "chrf"))
         cells = " | ".join(f"{each['score']:.2f} ± {each['interval']:.2f}" for each in (bleu, chrf))
         assert f"| {cells} |" in text

@@ -1,6 +1,6 @@
 """Dry run of a training, without its text or a GPU: its memory, tokens, operations and hours, computed.
 
-    fairseq-xl plan recipes/veco/config/pretrain.yaml --gpus 64 --gpu V100
+    fairseq-xl plan recipes/veco/config/pretrain.yaml --gpus 16 --gpu A100
     fairseq-xl plan my/pretrain.yaml --vocabulary 120000 --max-tokens 8192 --bf16 --tokens-per-second 300000
 
 CONFIG … are YAML files of flags of fairseq-train, as --config names them; flags of fairseq-train on the command line
@@ -26,6 +26,7 @@ from fairseq_xl.errors import UserError, in_range, positive_integer
 from fairseq_xl.io import bounds
 from fairseq_xl.planning.gpus import GPUS, SHARE, count_and_name, gpu_named, hours
 
+logger = logging.getLogger(__name__)
 GIB = 2**30
 USABLE_SHARE = 0.9  # of a GPU's memory; CUDA's context and what its allocator rounds up take the rest
 DEFAULT_UPDATES = 100_000  # updates whose hours are shown where nothing ends a training
@@ -70,11 +71,13 @@ def main(options: Options) -> Iterator[dict[str, Any]]:
     settings = settings or read_list(Path(options.list))
     if options.share and not options.gpu and not any(setting.gpus for setting in settings):
         raise UserError(f"plan: --share {options.share}: name the GPU, --gpu V100")
-    logging.disable(logging.WARNING)  # of tasks, about the generated text
     try:
         for setting in settings:
+            logger.info("%s: counting an update, which takes a minute or more for a large model", setting.name)
+            logging.disable(logging.WARNING)  # of tasks, about the generated text
             with tempfile.TemporaryDirectory(prefix="plan-") as folder:
                 counts = count(setting, Path(folder) / "data", memory and USABLE_SHARE * GIB * memory)
+            logging.disable(logging.NOTSET)
             yield result_of(setting, counts, options)
     finally:
         logging.disable(logging.NOTSET)

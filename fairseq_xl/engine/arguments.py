@@ -183,6 +183,15 @@ def _options_of_tasks() -> set[str]:
     }
 
 
+def check_task_is_named(files: Sequence[str], arguments: Sequence[str]) -> None:
+    """Raises `UserError` if --config files and the command line name no --task, as a file that overrides another."""
+    if files and option_value(arguments, "--task") is None:
+        raise UserError(
+            f"{files[0]}: --task is missing: if the file overrides another one, as its first lines say, name that one "
+            "before it"
+        )
+
+
 def refuse_arguments(
     parser: argparse.ArgumentParser, arguments: list[str], files: Sequence[str], message: str
 ) -> NoReturn:
@@ -197,13 +206,10 @@ def refuse_arguments(
         names = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]
         wrong += f"(choose from {', '.join(names)}, or fairseq's own)" if names else f"(choose from {choices}"
     unknown = wrong.removeprefix("unrecognized arguments: ").split()
+    if files and flag and flag[1] in _options_of_tasks():
+        check_task_is_named([str(path or files[0])], arguments)
     if wrong.startswith("unrecognized arguments: "):
         task, arch = TASK_REGISTRY.get(option_value(arguments, "--task")), option_value(arguments, "--arch")
-        if files and not is_ours(task) and flag and flag[1] in _options_of_tasks():
-            raise UserError(
-                f"{path or files[0]}: {flag[1]} is for the tasks of fairseq_xl, and --task names none: if the file "
-                "overrides another one, as its first lines say, name that one with --config before it"
-            )
         if unknown[-1].endswith((".yaml", ".yml")):
             wrong = f"{unknown[-1]}: name a file of flags with --config"
         elif all(map(os.path.exists, unknown)):  # of DATA/* without quotes

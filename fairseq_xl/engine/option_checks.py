@@ -124,9 +124,8 @@ def check_arch(arch: str | None, task: str | None) -> None:
     """Raises `UserError` for one of our models with a task of fairseq, whose dictionary names no languages."""
     if is_ours(ARCH_MODEL_REGISTRY.get(arch)) and task in TASK_REGISTRY and not is_ours(TASK_REGISTRY[task]):
         names = ", ".join(sorted(name for name, registered in TASK_REGISTRY.items() if is_ours(registered)))
-        if task == "translation":  # fairseq's default
-            names += " (or, if no --task is given, the configuration that this one overrides before it)"
-        raise UserError(f"--task {task} does not fit --arch {arch}: expected one of {names}")
+        default = " (fairseq's default)" if task == "translation" else ""
+        raise UserError(f"--task {task}{default} does not fit --arch {arch}: expected one of {names}")
 
 
 def check_architecture(cfg: Any, kind: type) -> None:

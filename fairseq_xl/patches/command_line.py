@@ -13,13 +13,19 @@ from fairseq.logging import progress_bar
 from omegaconf import DictConfig
 
 from fairseq_xl.engine import launch
-from fairseq_xl.engine.arguments import TASKS, check_arguments, check_configuration, refuse_arguments
+from fairseq_xl.engine.arguments import (
+    TASKS,
+    check_arguments,
+    check_configuration,
+    check_task_is_named,
+    refuse_arguments,
+)
 from fairseq_xl.engine.initial_weights import with_architecture
 from fairseq_xl.engine.log import shorten_console
 from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, MISSING_LR
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
-from fairseq_xl.io.flags import config_files, expanded
+from fairseq_xl.io.flags import config_files, expanded, option_value
 from fairseq_xl.io.options import literal_type
 from fairseq_xl.io.signals import end_by_exception
 
@@ -80,6 +86,9 @@ def parse_args_and_arch(
     arguments, files = _with_architecture(parser, expanded(words)), config_files(words)[1]
     parser.error = functools.partial(refuse_arguments, parser, arguments, files)  # type: ignore[method-assign]
     for action in parser._actions:
+        arch = option_value(arguments, "--arch") or option_value(arguments, "-a")
+        if action.dest == "arch" and (arch or TASKS).startswith(TASKS):
+            check_task_is_named(files, arguments)
         if action.dest in ("arch", "task") and action.default is None:  # fairseq would fail on None
             action.required = True
     lr = utils.eval_str_list(parser.get_default("lr"))  # None in commands that do not train

@@ -82,11 +82,12 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 def listed_setting(files: Sequence[str], flags: Sequence[str]) -> Setting:
     """The setting of these files in a papers.yaml above them, one with the same flags if there is one; else a new one.
 
-    It has the files and flags of the arguments.
+    It has the files and flags of the arguments, and the paper's GPUs of any entry of the same files.
     """
     paths = [Path(file).resolve() for file in files]
     lists = [folder / "papers.yaml" for folder in paths[-1].parents[:4]] if paths else []
     listed = next((read_list(path) for path in lists if path.is_file()), [])
     same = [setting for setting in listed if [Path(file).resolve() for file in setting.files] == paths]
     setting = next((setting for setting in same if setting.flags == tuple(flags)), same[0] if same else Setting())
-    return replace(setting, name=" ".join(files), files=tuple(files), flags=tuple(flags))
+    gpus = setting.gpus or next((entry.gpus for entry in same if entry.gpus), None)
+    return replace(setting, name=" ".join(files), files=tuple(files), flags=tuple(flags), gpus=gpus)

@@ -81,7 +81,8 @@ def test_a_wrong_flag_is_named_with_its_file(files, tmp_path, capsys, line, sent
         (["--config", "absent.yaml"], "absent.yaml"),
         (["--config", "c.yaml"], "c.yaml: user-dir: --user-dir stands on the command line only"),
         (["--config", "d.yaml"], "d.yaml: config: --config stands on the command line only"),
-        (["--config", "toy.yaml"], "toy.yaml: --objectives is for the tasks of fairseq_xl, and --task names none: if "),
+        (["--config", "toy.yaml"], "toy.yaml: --task is missing: if the file overrides another one"),
+        (["--config", "model.yaml"], "model.yaml: --task is missing: if the file overrides another one"),
     ],
 )
 def test_what_is_no_file_of_flags(tmp_path, monkeypatch, words, sentence):
@@ -89,6 +90,7 @@ def test_what_is_no_file_of_flags(tmp_path, monkeypatch, words, sentence):
     (tmp_path / "c.yaml").write_text("user-dir: fairseq_xl")
     (tmp_path / "d.yaml").write_text("config: c.yaml")
     (tmp_path / "toy.yaml").write_text("arch: xl_xlm_tiny\nobjectives: mlm")
+    (tmp_path / "model.yaml").write_text("arch: xl_xlm_tiny\nadam-eps: 1e-8")
     with pytest.raises(UserError, match=sentence):
         parsed(["data", *words])
 

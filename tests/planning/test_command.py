@@ -135,3 +135,5 @@ def test_a_listed_training_has_the_values_of_the_list():
     setting = listed_setting([XLM], flags)
     assert (setting.vocabulary, setting.languages, setting.parameters, setting.gpus) == (95000, 15, "250M", "64 V100")
     assert setting.arguments == ["--config", XLM, *flags] and listed_setting([], []).vocabulary == 32000
+    sixty_four = ["--distributed-world-size", "64"]  # an entry of its own, without the paper's GPUs
+    assert listed_setting([XLM.replace("xlm", "veco")], sixty_four).gpus == "64 V100"

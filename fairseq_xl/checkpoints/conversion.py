@@ -13,6 +13,7 @@ from typing import Any
 from fairseq_xl.checkpoints.layouts import exported_folders
 from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PLUGIN, Counterpart
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages, read_own
+from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings, copy_settings, read_settings
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.parameter_names import BIAS, TOKENS
 from fairseq_xl.checkpoints.stacks import count_layers
@@ -47,19 +48,25 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
             left_out = exported_folders.write_fairseq(folder, model, options.dtype, pieces if has_pieces else None)
         else:
             pooled, head = kind == "sentence-transformers", not options.no_head
+            settings = SentenceSettings()
+            if pooled and options.layer is None and options.pooling is None:
+                settings = read_settings(Path(checkpoint).parent) or settings
             result = sentence_encoder(model, options.layer) if pooled else counterpart(model, head, options.layout)
             left_out = result.left_out
             result.config[PLUGIN]["languages"] = [name for name in (source, target) if name]
             exported_folders.write_transformers(folder, result, options.dtype, _start(model, target))
             if not options.no_tokenizer:
                 segments, framing = model.options.get("segment_embeddings") == "added", model.options["framing"]
-                write_tokenizer(folder, data, model.dictionary, framing, model.longest, source, segments)
+                longest = min(model.longest, settings.max_length or model.longest)
+                write_tokenizer(folder, data, model.dictionary, framing, longest, source, segments)
                 if vocabulary_kind(data) == "xlm" and model.type_state.get("num_texts", 1) > 1:
                     remark = "XLMTokenizer puts one </s> between two texts, and this package two"
                     logger.warning("%s was fine-tuned on pairs: %s", model.path, remark)
-            if pooled:
+            if settings.files:
+                copy_settings(settings, Path(checkpoint).parent, folder)
+            elif pooled:
                 exported_folders.write_sentence_transformers(
-                    folder, options.pooling, model.longest, model.options["embed_dim"]
+                    folder, options.pooling or "mean", model.longest, model.options["embed_dim"]
                 )
     if left_out:
         logger.info("%s: not exported: %s", checkpoint, ", ".join(left_out))

@@ -5,7 +5,8 @@
 A sentence embedding is the mean of one layer's hidden states over the tokens, or the hidden state of the first token.
 The text is read from standard input or --input, any number of lines; a part of it is in memory at a time. A blank line
 has a row of zeros, and a line that is longer than the model's positions is truncated, with a warning. FILE.npy.json
-names the checkpoint, layer, pooling and language.
+names the checkpoint, layer, pooling and language. Of a model that was a folder of sentence-transformers, pooling,
+length, normalization and the default prompt are those of the folder.
 """
 
 from pathlib import Path
@@ -18,6 +19,7 @@ from fairseq_xl.errors import positive_integer
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.io.arrays import growing_matrix
 from fairseq_xl.io.lines import read_buffers
+from fairseq_xl.io.text import is_blank
 
 BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
 
@@ -29,17 +31,20 @@ BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
     argument("--output", "file to write", required=True, metavar="FILE.npy"),
     argument("--input", "text, plain or compressed (default: standard input)", metavar="FILE"),
     MODULE,
-    *layer_and_pooling("default: the last", "mean"),
+    *layer_and_pooling("default: the last layer; mean, or as in sentence-transformers"),
+    argument("--prompt", "name of the model's prompt in front of each line, such as query (default: its default)"),
     FP16,
     argument("--max-tokens", "tokens of a batch, with padding", positive_integer, 4096),
     argument("--buffer-size", "lines in memory at a time", positive_integer, BUFFERED),
 )
 def main(options: Options) -> dict[str, Any]:
     from fairseq_xl.checkpoints.identity import found_in
+    from fairseq_xl.evaluation.retrieval_scores import unit_length
     from fairseq_xl.inference.embedder import embedder_of
 
     embed = embedder_of(options, options.fp16)
-    choice = embed.choice(options.layer, options.pooling)
+    settings = embed.settings
+    choice, prompt = embed.choice(options.layer, options.pooling or settings.pooling), settings.prompt(options.prompt)
     file, _ = found_in(options.checkpoint)
     origin = Origin.from_checkpoint(file, f"layer {choice[0]}, {choice[1]}")
     Path(f"{options.output}.json").unlink(missing_ok=True)  # of an earlier file
@@ -49,7 +54,9 @@ def main(options: Options) -> dict[str, Any]:
         tqdm(unit=" lines", desc=options.output, disable=None) as progress,  # None: shown in a terminal only
     ):
         for sentences in read_buffers(options.input, options.buffer_size):
-            append(embed(sentences, options.lang, [choice], options.max_tokens)[choice])
+            texts = sentences if not prompt else [text if is_blank(text) else prompt + text for text in sentences]
+            rows = embed(texts, options.lang, [choice], options.max_tokens)[choice]
+            append(unit_length(rows) if settings.normalize else rows)
             lines += len(sentences)
             progress.update(len(sentences))
     write_origin(options.output, origin, language=options.lang)

@@ -33,7 +33,7 @@ ARGUMENTS = (
     ),
     argument("--codes", "IN is a .pth of XLM: folder with its files codes and vocab", metavar="FOLDER"),
     flag("--cased", "IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"),
-    argument("--to", f"kind of the folder (default: {KINDS[0]})", choices=KINDS),
+    argument("--to", f"kind of the folder (default: {KINDS[0]}, or {KINDS[2]} if it came in so)", choices=KINDS),
     argument("--layout", "layout of the folder for transformers (default: the first one that fits)"),
     argument("--data", DATA_OF_CHECKPOINT),
     argument(
@@ -47,7 +47,7 @@ ARGUMENTS = (
     flag("--no-tokenizer", "write the model alone"),
     argument("--dtype", "type of the weights", default="float32", choices=("float32", "float16", "bfloat16")),
     argument("--layer", "sentence-transformers: the layer that is pooled (default: the last)", natural_number),
-    argument("--pooling", "sentence-transformers", default="mean", choices=("mean", "first")),
+    argument("--pooling", "sentence-transformers (default: the model's, or mean)", choices=("mean", "first")),
 )
 
 
@@ -56,6 +56,7 @@ def main(options: Options) -> None:
     register()
     from fairseq_xl.checkpoints import conversion, published_models
     from fairseq_xl.checkpoints.identity import found_in, open_checkpoint
+    from fairseq_xl.checkpoints.layouts.sentence_transformers import MODULES
     from fairseq_xl.inference.published_import import import_model
     from fairseq_xl.inference.task_types import transformers_heads
     from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, refuse_hub_name
@@ -86,7 +87,8 @@ def main(options: Options) -> None:
     else:
         checkpoint = open_checkpoint(source, content=model, finite=False)
         _refuse(options, IN, f"for published models only, and {source} is not one")
-        kind = options.to or KINDS[0]
+        has_settings = (source.parent / MODULES).is_file()  # of a folder of sentence-transformers that came in
+        kind = options.to or KINDS[2 if has_settings else 0]
         transformers_only = ("layout", "no_head", "no_tokenizer", "keep_languages")
         unused = {"fairseq": (*transformers_only, "layer", "pooling"), "transformers": ("layer", "pooling")}
         _refuse(options, unused.get(kind, transformers_only), f"not for --to {kind}")

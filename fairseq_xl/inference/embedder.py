@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_xl.checkpoints.identity import found_in
+from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings, read_settings
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.labelled.labelled_examples import segments
@@ -36,12 +38,17 @@ class Embedder:
     """The encoder of a checkpoint of any task, as a function from sentences to sentence embeddings.
 
     `data` is the data folder of the checkpoint or of the language module; the options `language_module` and `lang` of
-    the task name another language module than the checkpoint's. If `fp16`, weights have 16 bits.
+    the task name another language module than the checkpoint's. If `fp16`, weights have 16 bits. Texts are truncated to
+    the length in the `settings` of sentence-transformers beside the checkpoint.
     """
+
+    longest: int  # most tokens of a text
 
     def __init__(self, checkpoint: str, data: str, fp16: bool = False, **options: Any):
         model, task = load_model(checkpoint, data, **options)
         self._use(model, task, checkpoint)
+        self.settings = read_settings(found_in(checkpoint)[0].parent) or SentenceSettings()
+        self.longest = min(self.longest, self.settings.max_length or self.longest)
         self.model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if fp16 else None)
 
     @classmethod

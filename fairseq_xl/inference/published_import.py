@@ -14,6 +14,7 @@ from fairseq_xl.checkpoints.layouts.base import QUESTIONS, Head
 from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
 from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
 from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG
+from fairseq_xl.checkpoints.layouts.sentence_transformers import copy_settings, read_settings
 from fairseq_xl.checkpoints.published_models import Published
 from fairseq_xl.checkpoints.transfer import PUBLISHED_HEAD
 from fairseq_xl.errors import UserError
@@ -46,6 +47,11 @@ def import_model(
             "%s: mBART-50 reads [en] x </s> and predicts [de] first; fine-tune it here before it translates", origin
         )
     import_subwords(published.layout.subwords, source, folder, languages, codes, cased)
+    try:
+        if settings := read_settings(source):
+            copy_settings(settings, source, folder)
+    except UserError as error:
+        logger.warning("settings of sentence embeddings are left out: %s", error)
     line = [str(folder), "--init-from", str(origin), "--lr", "0"]  # fairseq asks for a learning rate
     if published.head:
         line += _fine_tuned(published, published.head, source, languages)

@@ -1,0 +1,79 @@
+"""Folders of sentence-transformers: their settings come in, are applied by `embed`, and go out again."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fairseq_xl
+from fairseq_xl import commands
+from fairseq_xl.checkpoints.layouts.sentence_transformers import read_settings
+from fairseq_xl.errors import UserError
+from tests.command_line import cli
+from tests.tasks.conversion_builders import SENTENCES, mbert, original, run, xlm_roberta  # noqa: F401
+
+LONG = " ".join(SENTENCES)  # is truncated
+PROMPTS = {"query": "the house ", "passage": "a tree "}
+
+
+@pytest.fixture(params=["mean", "cls"])
+def sentences(request, original, data_bin, tmp_path):
+    """A random model with all settings, and its embeddings with a prompt, or the default one."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Normalize, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    (xlm_roberta if request.param == "mean" else mbert)(original, data_bin)
+    modules = [Transformer(str(original)), Pooling(16, pooling_mode=request.param), Normalize()]
+    model = SentenceTransformer(modules=modules, prompts=PROMPTS, default_prompt_name="passage", device="cpu")
+    model.max_seq_length = 9
+    model.save(str(tmp_path / "theirs"))
+    return model
+
+
+def embedded(folder, tmp_path, *more):
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in [*SENTENCES, "", LONG]), encoding="utf-8")
+    output = tmp_path / "rows.npy"
+    line = ["embed", folder, *cli(lang="en", input=tmp_path / "text", output=output), *more]
+    commands.main(list(map(str, line)))
+    return np.load(output)
+
+
+def test_settings_are_applied_and_written_back(sentences, tmp_path, capsys):
+    from sentence_transformers import SentenceTransformer
+
+    theirs = tmp_path / "theirs"
+    run(theirs, tmp_path / "ours")
+    rows = [0, 1, 3]
+    for more, prompt in (((), {}), (("--prompt", "query"), {"prompt_name": "query"})):
+        expected = sentences.encode([*SENTENCES, LONG], **prompt)
+        found = embedded(tmp_path / "ours", tmp_path, *more)
+        np.testing.assert_allclose(found[rows], expected, atol=1e-6)
+        assert not found[2].any() and np.allclose(np.linalg.norm(found[rows], axis=1), 1)
+    plain = fairseq_xl.load(tmp_path / "ours").encode(SENTENCES, "en")
+    assert np.abs(plain - found[:2]).max() > 0.01  # encode takes prompts and the like as arguments
+    with pytest.raises(UserError, match="--prompt other: expected one of document, passage, query"):
+        embedded(tmp_path / "ours", tmp_path, "--prompt", "other")
+    run(tmp_path / "ours", tmp_path / "back")
+    again = SentenceTransformer(str(tmp_path / "back"), device="cpu", local_files_only=True)
+    assert again.max_seq_length == 9 and again.prompts == sentences.prompts
+    np.testing.assert_allclose(again.encode([*SENTENCES, LONG]), sentences.encode([*SENTENCES, LONG]), atol=1e-6)
+    for name in ("modules.json", "config_sentence_transformers.json", "1_Pooling/config.json"):
+        assert (tmp_path / "back" / name).read_bytes() == (theirs / name).read_bytes()
+
+
+def test_other_modules_are_not_read(sentences, tmp_path, caplog):
+    """Not even those of code in the folder: a warning names them, and the encoder comes in alone."""
+    path = tmp_path / "theirs/modules.json"
+    modules = json.loads(path.read_text())
+    for change, sentence in (
+        ({"type": "mine.Normalize"}, "names 'mine.Normalize' in '2_Normalize', which is no module to be read"),
+        ({"path": ".."}, "in '..', which is no module to be read"),
+        ({"type": "sentence_transformers.models.Dense"}, "has Transformer, Pooling, Dense; expected Transformer, Pool"),
+    ):
+        path.write_text(json.dumps([*modules[:2], modules[2] | change]))
+        with pytest.raises(UserError, match=sentence):
+            read_settings(path.parent)
+    run(path.parent, tmp_path / "ours")
+    assert "settings of sentence embeddings are left out: " in caplog.text
+    assert not (tmp_path / "ours/modules.json").exists()

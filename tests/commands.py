@@ -261,7 +261,9 @@ def unlabelled(model_class=None):
     return sorted(
         name
         for name, each in ours.items()
-        if each.corpus_class.num_languages and (model_class is None or issubclass(model_class, each.model_class))
+        if name != "distillation"  # reads a teacher's embeddings too
+        and each.corpus_class.num_languages
+        and (model_class is None or issubclass(model_class, each.model_class))
     )
 
 

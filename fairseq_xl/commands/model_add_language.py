@@ -42,6 +42,9 @@ ARGUMENTS, TRAINING, LAST = "arguments.json", "training.yaml", "run/checkpoint_l
     several("--test", "pairs for scores alone, of any languages", "XX-YY=PREFIX"),
     argument("--pieces", "number of new pieces", PIECES, required=True, metavar="N"),
     argument("--to", "new folder to write", required=True, metavar="OUT"),
+    argument(
+        "--prompt", "name of the prompt of sentence-transformers in front of each sentence (default: its default)"
+    ),
     argument("--share", "share of old languages in the text", in_range(float, "probability"), 0.5, metavar="P"),
     argument("--updates", "updates of the training", positive_integer, 10000, metavar="N"),
     argument("--config", "YAML file of flags of fairseq-train that override OUT.work/training.yaml", metavar="FILE"),
@@ -68,11 +71,9 @@ def main(options: Options) -> dict[str, Any]:
     for name in ("trained", "export"):
         shutil.rmtree(work / name, ignore_errors=True)
     language_addition.copy_trained(work / "extended", work / LAST, work / "trained")
-    is_pooled, dtype = addition.kind == "sentence-transformers", str(addition.published.dtype).removeprefix("torch.")
-    pooling = ["--pooling", addition.pooling] if is_pooled else []
-    convert([str(work / "trained"), str(work / "export"), "--to", addition.kind, "--dtype", dtype, *pooling])
-    if is_pooled:
-        language_addition.copy_modules(origin, work / "export")
+    dtype = str(addition.published.dtype).removeprefix("torch.")
+    kind = "sentence-transformers" if addition.settings.files else "transformers"
+    convert([str(work / "trained"), str(work / "export"), "--to", kind, "--dtype", dtype])
     folders = {"before": work / "imported", "extended": work / "extended", "trained": work / "trained"}
     result = {"settings": settings, **language_addition.scores(addition, folders)}
     write_json(work / "export/scores.json", result)
@@ -83,6 +84,7 @@ def main(options: Options) -> dict[str, Any]:
 
 def _prepare(addition: Any, options: Options, folder: Path) -> None:
     """Writes the model that came in, the one with new pieces, the binarized text, and the flags of the training."""
+    from fairseq_xl.checkpoints.layouts.sentence_transformers import copy_settings
     from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
     from fairseq_xl.data.vocabulary.subwords import FILES, vocabulary_kind
     from fairseq_xl.inference import language_addition
@@ -98,6 +100,7 @@ def _prepare(addition: Any, options: Options, folder: Path) -> None:
     symbols = ["--langs", options.lang] if addition.published.languages else []
     words = ["--data", str(imported), "--output", str(extended), "--text", str(folder / "pieces.txt")]
     extend([str(imported), *words, "--pieces", str(options.pieces), *symbols])
+    copy_settings(addition.settings, imported, extended)
     before, after = (len(XLDictionary.load(path / "dict.txt").pieces) for path in (imported, extended))
     if after - before < options.pieces:
         raise UserError(f"--pieces {options.pieces}: the text of {options.lang} gives {after - before} new pieces")

@@ -16,15 +16,16 @@ import numpy as np
 import yaml
 
 from fairseq_xl.checkpoints import published_models
-from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG
+from fairseq_xl.checkpoints.layouts.base import SEQUENCES
+from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings, read_settings
 from fairseq_xl.checkpoints.parameter_names import BIAS
 from fairseq_xl.errors import UserError, check_language, language_pair, named_values
 from fairseq_xl.evaluation.retrieval_scores import read_named_pairs
 from fairseq_xl.inference.embedder import Embedder, retrieve
-from fairseq_xl.inference.hub import HubInterface, load
+from fairseq_xl.inference.scoring import pseudo_log_likelihoods
 from fairseq_xl.io.arrays import growing_matrix
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
-from fairseq_xl.io.files import json_object, read_json, write_json, write_lines
+from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.objectives.distillation import teacher_file
@@ -35,8 +36,6 @@ CHECKPOINT = "checkpoint.pt"
 SEED = 1  # of the sample of old text
 BUFFERED = 10000  # sentences that are embedded at a time
 HELD_OUT_PAIRS, HELD_OUT_LINES, PART = 1000, 100, 10  # most lines for scores, of every PART lines one
-SENTENCE_TRANSFORMERS = "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"
-POOLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "first", "cls_token": "first"}
 #: a sentence with its language and, for its embedding by the teacher, the language and text of what it translates
 Example = tuple[str, str, str]
 
@@ -47,8 +46,9 @@ class Addition:
 
     Attributes:
         published: the model.
-        kind: of the folder: transformers or sentence-transformers.
+        settings: of sentence-transformers.
         pooling: of its sentence embeddings.
+        prompt: text in front of each sentence that is embedded.
         distills: whether sentence embeddings are trained; otherwise masked language modeling.
         examples: {language: the sentences for training}.
         pairs: {"xx-yy": two lists of sentences} for the scores of retrieval.
@@ -57,8 +57,9 @@ class Addition:
     """
 
     published: published_models.Published
-    kind: str
+    settings: SentenceSettings
     pooling: str
+    prompt: str
     distills: bool
     examples: dict[str, list[Example]] = field(default_factory=dict)
     pairs: dict[str, list[list[str]]] = field(default_factory=dict)
@@ -84,14 +85,13 @@ def read_addition(folder: Path, options: Any) -> Addition:
         raise UserError(f"{folder} is not an encoder of transformers or sentence-transformers")
     if options.lang in published.languages:
         raise UserError(f"--lang {options.lang}: {folder} has this language already")
-    pooling = read_pooling(folder)
-    kind = "sentence-transformers" if pooling else "transformers"
-    distills = bool(pooling or published.head or BIAS not in published.state)
+    settings = read_settings(folder) or SentenceSettings()
+    distills = bool(settings.files or published.head or BIAS not in published.state)
     if distills and not options.pairs:
         raise UserError(f"{folder} predicts no masked tokens, so that training needs --pairs XX-{options.lang}=PREFIX")
-    if pooling is None:
-        pooling = "first" if published.head and published.head.kind == "classification" else "mean"
-    addition = Addition(published, kind, pooling, distills, pairs=read_named_pairs(options.test))
+    pooling = "first" if published.head and published.head.kind == SEQUENCES else settings.pooling
+    addition = Addition(published, settings, pooling, settings.prompt(options.prompt), distills)
+    addition.pairs = read_named_pairs(options.test)
     _divide(addition, options, text_files)
     return addition
 
@@ -107,6 +107,8 @@ def _divide(addition: Addition, options: Any, text_files: dict[str, str]) -> Non
         addition.pairs.setdefault(name, [side[-held_out:] for side in sides])
         texts = dict(zip(codes, (side[:-held_out] for side in sides)))
         (old,) = {*codes} - {new}
+        addition.new_text += [] if new in text_files else texts[new]
+        texts = {code: [addition.prompt + line for line in side] for code, side in texts.items()}
         examples.setdefault(new, []).extend((line, old, source) for line, source in zip(texts[new], texts[old]))
         examples.setdefault(old, []).extend((line, old, line) for line in texts[old])
     for code, path in text_files.items():
@@ -120,8 +122,8 @@ def _divide(addition: Addition, options: Any, text_files: dict[str, str]) -> Non
         if code == new:
             addition.new_text += text
         if not (addition.distills and code == new):  # without translations there is nothing to learn from
+            text = [addition.prompt + line for line in text]
             examples.setdefault(code, []).extend((line, code, line) for line in text)
-    addition.new_text += [line for line, *_ in examples[new]] if new not in text_files else []
     if options.share and len(examples) == 1:
         logger.warning("there is no text of old languages (--text XX=FILE), which the model may forget")
     total = len(examples[new]) * options.share / (1 - options.share)
@@ -136,25 +138,6 @@ def _divide(addition: Addition, options: Any, text_files: dict[str, str]) -> Non
     logger.info("sentences for training: %s", counts)
 
 
-def read_pooling(folder: Path) -> str | None:
-    """The pooling of a folder of sentence-transformers, None of another one; `UserError` for one that is not known."""
-    if not (folder / SENTENCE_TRANSFORMERS[0]).is_file():
-        return None
-    for module in read_json(folder / SENTENCE_TRANSFORMERS[0]):
-        kind, path = str(module.get("type")).rpartition(".")[2], module.get("path")
-        if kind == "Transformer" and path:
-            raise UserError(f"{folder}: its model is in the folder {path}: expected it beside modules.json")
-        if kind == "Pooling":
-            config = json_object(folder / path / "config.json")
-            modes = [key.removeprefix("pooling_mode_") for key, value in config.items() if value is True]
-            modes = [mode for mode in modes if mode in POOLINGS or mode.endswith("_tokens")]
-            mode = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)
-            if not isinstance(mode, str) or mode not in POOLINGS:
-                raise UserError(f"{folder}: the pooling of sentence embeddings is {mode}: expected mean or cls")
-            return POOLINGS[mode]
-    raise UserError(f"{folder}: modules.json names no pooling")
-
-
 def write_corpus(addition: Addition, folder: Path) -> Path:
     """Writes the text for training, a file train.xx for each language; returns their description for preprocessing."""
     for code, examples in addition.examples.items():
@@ -167,7 +150,7 @@ def write_corpus(addition: Addition, folder: Path) -> Path:
 
 def write_teacher(addition: Addition, teacher: Path, data: Path) -> None:
     """Writes the embeddings by the model in the folder `teacher` beside the text of the data folder `data`."""
-    embed = load(teacher).embedder
+    embed = Embedder(str(teacher / CHECKPOINT), str(teacher))
     choice = embed.choice(None, addition.pooling)
     for code, examples in addition.examples.items():
         with growing_matrix(str(teacher_file(data / code / "train")), embed.channels) as append:
@@ -210,22 +193,8 @@ def copy_trained(extended: Path, trained: Path, folder: Path) -> None:
         name: weights[name][: len(value)].clone() if name in weights else value
         for name, value in content["model"].items()
     }
-    shutil.copytree(extended, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKPOINT))
+    shutil.copytree(extended, folder, ignore=shutil.ignore_patterns(CHECKPOINT))
     save_checkpoint(content | {"model": model}, folder / CHECKPOINT)
-
-
-def copy_modules(origin: Path, folder: Path) -> None:
-    """Copies modules, prompts and longest input of a folder of sentence-transformers; model and tokenizer stay."""
-    for name in SENTENCE_TRANSFORMERS:
-        if (origin / name).is_file():
-            shutil.copyfile(origin / name, folder / name)
-    for module in read_json(origin / SENTENCE_TRANSFORMERS[0]):
-        if module["path"] and (origin / module["path"]).is_dir():
-            shutil.copytree(origin / module["path"], folder / module["path"], dirs_exist_ok=True)
-    if (origin / TOKENIZER_CONFIG).is_file():
-        config, name = json_object(folder / TOKENIZER_CONFIG), "model_max_length"
-        longest = min(json_object(origin / TOKENIZER_CONFIG).get(name) or config[name], config[name])
-        write_json(folder / TOKENIZER_CONFIG, config | {name: longest})
 
 
 def scores(addition: Addition, folders: dict[str, Path]) -> dict[str, Any]:
@@ -237,14 +206,17 @@ def scores(addition: Addition, folders: dict[str, Path]) -> dict[str, Any]:
     """
     retrieval: dict[str, dict[str, Any]] = {}
     bits: dict[str, dict[str, Any]] = {}
+    pairs = {
+        pair: [[addition.prompt + line for line in side] for side in sides] for pair, sides in addition.pairs.items()
+    }
     for name, folder in folders.items():
-        hub: HubInterface = load(folder)
-        choice = hub.embedder.choice(None, addition.pooling)
-        for pair, result in retrieve(hub.embedder, addition.pairs, [choice])[choice].items():
+        embed = Embedder(str(folder / CHECKPOINT), str(folder))
+        choice = embed.choice(None, addition.pooling)
+        for pair, result in retrieve(embed, pairs, [choice])[choice].items():
             source, target = pair.split("-")
             retrieval.setdefault(pair, {})[name] = result["cosine"]["forward"]
             retrieval.setdefault(f"{target}-{source}", {})[name] = result["cosine"]["backward"]
         for code, lines in addition.lines.items():
-            nats = -hub.score(lines, lang=code).sum()
+            nats = -pseudo_log_likelihoods(embed, lines, code).sum()
             bits.setdefault(code, {})[name] = round(float(nats) / sum(map(len, lines)) / math.log(2), 4)
     return {name: table for name, table in (("retrieval", retrieval), ("bits_per_character", bits)) if table}

@@ -14,7 +14,6 @@ import fairseq_xl
 from fairseq_xl.checkpoints.parameter_names import TOKENS
 from fairseq_xl.commands.model_add_language import main
 from fairseq_xl.errors import UserError
-from fairseq_xl.inference.language_addition import read_pooling
 from preprocess import binarize
 from tests.commands import load
 from tests.tasks.conftest import preprocess_here
@@ -76,6 +75,7 @@ def added(request, data_bin, text, tmp_path_factory):
     FOLDERS[request.param](root / "original", data_bin)
     more = ["--pairs", f"en-es={text}/train", "--test", f"en-de={text}/test", "--text", f"de={text}/train.de"]
     more += ["--pieces", 12, "--updates", 40, "--share", 0.4]
+    more += ["--prompt", "query"] if request.param == "sentence-transformers" else []
     main(arguments(root / "original", text, root / "out", *more))
     return request.param, root / "original", root / "out"
 
@@ -114,7 +114,7 @@ def test_the_output_computes_what_we_do(added):
         found = models[1].encode(lines)
         np.testing.assert_allclose(found, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
         assert models[1].prompts == models[0].prompts and models[1].max_seq_length == 30
-        assert read_pooling(output) == read_pooling(original) == "mean"
+        assert [type(module) for module in models[1]] == [type(module) for module in models[0]]
     else:
         model = transformers.AutoModelForMaskedLM.from_pretrained(output).eval()
         inputs = transformers.AutoTokenizer.from_pretrained(output)(lines, return_tensors="pt", padding=True)
@@ -124,11 +124,11 @@ def test_the_output_computes_what_we_do(added):
 
 
 def original_embeddings(kind, original, lines):
-    """By the libraries: means over the tokens, (n, C) of length 1."""
+    """By the libraries: means over the tokens, (n, C) of length 1; of sentence-transformers with its prompt."""
     if kind == "sentence-transformers":
         from sentence_transformers import SentenceTransformer
 
-        return SentenceTransformer(str(original), device="cpu").encode(lines)
+        return SentenceTransformer(str(original), device="cpu").encode(lines, prompt_name="query")
     inputs = transformers.AutoTokenizer.from_pretrained(original)(lines, return_tensors="pt", padding=True)
     with torch.no_grad():
         hidden = transformers.AutoModelForMaskedLM.from_pretrained(original).eval().roberta(**inputs).last_hidden_state
@@ -169,7 +169,9 @@ def test_the_teacher_is_the_original_model(added, text):
     for code in ("es", "en", "de"):
         written = (work / f"train.{code}").read_text().splitlines()
         rows = np.load(work / f"data/{code}/train.teacher.npy")
-        taught = original_embeddings(kind, original, [english.get(line, line) for line in written])
+        assert all(line.startswith("the ") for line in written)
+        plain = [line.removeprefix("the ") for line in written]
+        taught = original_embeddings(kind, original, [english.get(line, line) for line in plain])
         np.testing.assert_allclose(rows / np.linalg.norm(rows, axis=1, keepdims=True), taught, atol=1e-5)
     counts = {code: len((work / f"train.{code}").read_text().splitlines()) for code in lines}
     assert counts == {"es": 135, "en": 45, "de": 45}  # 15 of 150 pairs are held out; 0.4 / 0.6 * 135 old lines
@@ -239,7 +241,8 @@ def originals(data_bin, tmp_path_factory):
         ("sentence-transformers", "--text es=ES", "predicts no masked tokens, so that training needs --pairs XX-es="),
         ("sentence-transformers", "--pairs en-de=T", "expected pairs of es and an old language"),
         ("sentence-transformers", "--pairs en-es=UNEVEN", "150 lines of 'en' but 149 of 'es'"),
-        ("weighted", "--pairs en-es=T", "pooling of sentence embeddings is .*weightedmean.*: expected mean or cls"),
+        ("sentence-transformers", "--pairs en-es=T --prompt none", "--prompt none: expected one of .*query"),
+        ("weighted", "--pairs en-es=T", "has pooling weightedmean_tokens, .*; expected mean or cls"),
     ],
 )
 def test_refused(originals, text, tmp_path, kind, words, sentence):

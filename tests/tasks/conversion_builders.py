@@ -6,6 +6,7 @@ import shutil
 import pytest
 import sentencepiece
 import torch
+import transformers
 
 from fairseq_xl.commands import model_convert
 from tests.published_text import write_wordpiece, write_xlm
@@ -34,6 +35,34 @@ def mbert(folder, data_bin):
     sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
     model = randomize(BertForPreTraining(BertConfig(vocab_size=len(pieces), max_position_embeddings=40, **sizes)))
     model.save_pretrained(folder)
+    return model
+
+
+def distilbert(folder, data_bin):
+    pieces = write_wordpiece(folder / "vocab.txt", TEXT, least=2)
+    sizes = dict(dim=16, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=len(pieces), max_position_embeddings=40)
+    return saved(transformers.DistilBertForMaskedLM(transformers.DistilBertConfig(**sizes)), folder)
+
+
+def roberta(folder, data_bin):
+    """RoBERTa's class with XLM-R's tokenizer."""
+    return like_xlm_roberta(folder, data_bin, "Roberta", 2)
+
+
+def camembert(folder, data_bin):
+    return like_xlm_roberta(folder, data_bin, "Camembert", 5)
+
+
+def like_xlm_roberta(folder, data_bin, family, special):
+    """A model whose vocabulary has `special` symbols more than the SentencePiece model."""
+    shutil.copy(data_bin / "sentencepiece.model", folder / "sentencepiece.bpe.model")
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    config = getattr(transformers, f"{family}Config")(vocab_size=len(pieces) + special, **XLM_R)
+    return saved(getattr(transformers, f"{family}ForMaskedLM")(config), folder)
+
+
+def saved(model, folder):
+    randomize(model).save_pretrained(folder)
     return model
 
 

@@ -6,6 +6,7 @@ Our order is ``<s> <pad> </s> <unk>``, pieces, ``<mask>`` and ``[xx]`` for each 
 XLM-R                the same without ``[xx]``
 mBART                the same with ``de_DE`` for ``[de]``, and ``<mask>`` last
 VECO's released one  the same with ``[xx]`` among the pieces or absent, and ``<mask>`` last or absent
+CamemBERT            ``<s>NOTUSED <pad> </s>NOTUSED <unk> <unk>NOTUSED <s> </s>``, pieces, ``<mask>``
 XLM                  ``<s> </s> <pad> <unk>``, ten ``<specialN>``, words; ``<special1>`` is our ``<mask>``. Exports
                      of this package have ``<mask>``, and ``[xx]`` behind it
 mBERT                ``[PAD]``, …, ``[UNK] [CLS] [SEP] [MASK]``, pieces; ``[CLS]`` is ``<s>``, ``[SEP]`` ``</s>``
@@ -107,6 +108,12 @@ def from_pieces(count: int, origin: Path) -> Vocabulary:
     return _in_our_order(count, read_symbols(origin), origin)
 
 
+def from_camembert(count: int, origin: Path) -> Vocabulary:
+    """Reads CamemBERT's vocabulary from its SentencePiece model; `count` rows."""
+    first = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]
+    return _in_our_order(count, [*first, *symbols_of(open_sentencepiece(origin))[3:], MASK], origin)
+
+
 def from_mbart(count: int, origin: Path) -> Vocabulary:
     """Reads mBART-25's or mBART-50's vocabulary from its SentencePiece model or tokenizer.json; `count` rows."""
     listed = read_symbols(origin, MBART50_LANGUAGES), read_symbols(origin, MBART_LANGUAGES)
@@ -127,6 +134,7 @@ def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection
     `among`: other pieces may look like ``[xx]``, as XLM-R's ``[1]``.
     """
     padding = _padding(count, len(listed), origin)
+    listed = [f"{PADDING}{symbol}" if symbol.endswith(">NOTUSED") else symbol for symbol in listed]  # of CamemBERT
     missing = [symbol for symbol in SPECIAL if symbol not in listed]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its symbols")

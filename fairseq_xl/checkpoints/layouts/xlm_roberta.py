@@ -1,9 +1,13 @@
-"""XLM-R of transformers."""
+"""XLM-R of transformers; RoBERTa and CamemBERT have the same layers."""
 
-from fairseq_xl.checkpoints.layouts.base import IGNORED, PAD, SEQUENCES, Layout, Settings, has_pooler, required
+from pathlib import Path
+
+from fairseq_xl.checkpoints.layouts import published_vocabularies
+from fairseq_xl.checkpoints.layouts.base import IGNORED, PAD, PIECES, SEQUENCES, Layout, Settings, has_pooler, required
 from fairseq_xl.checkpoints.layouts.bert import BertStack, encoder_names
 from fairseq_xl.checkpoints.layouts.name_mapping import Names, State, Table
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
+from fairseq_xl.checkpoints.layouts.published_files import beside
 from fairseq_xl.checkpoints.parameter_names import BIAS, POSITIONS, SEGMENTS, TOKENS
 from fairseq_xl.errors import UserError
 
@@ -29,7 +33,7 @@ class XlmRoberta(BertStack):
         (*IGNORED, r"roberta\.pooler\.dense\..*"),
     )
     renames = ((r"^(?=(embeddings|encoder|pooler)\.)", "roberta."),)
-    model_types = ("xlm-roberta",)
+    model_types = ("xlm-roberta", "roberta", "camembert")
     model_class, encoder_prefix = "XLMRoberta", "roberta."
     position_offset = 2
     classifier_names = ("classifier.dense.", "classifier.out_proj.")
@@ -49,6 +53,12 @@ class XlmRoberta(BertStack):
         if required(settings, "pad_token_id") != PAD:
             raise UserError(f"config.json has pad_token_id {settings['pad_token_id']}, where XLM-R has {PAD}")
         return options
+
+    def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
+        origin = beside(file, *self.vocabulary_files)
+        if settings.get("model_type") == "camembert" and origin.name == PIECES:
+            return published_vocabularies.from_camembert(count, origin)
+        return published_vocabularies.from_pieces(count, origin)
 
     def has_form(self, model: Own, head: str | None) -> bool:
         if model.has_decoder or SEGMENTS in model.state or model.languages or model.options["output_form"] != "dense":

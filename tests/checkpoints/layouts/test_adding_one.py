@@ -17,8 +17,8 @@ from fairseq_xl.errors import UserError
 from tests.published_text import write_wordpiece
 
 ROOT = Path(__file__).resolve().parents[3]
-EXAMPLE = ROOT / "tests/examples/distilbert.py"
-NAME = "distilbert"
+EXAMPLE = ROOT / "fairseq_xl/checkpoints/layouts/distilbert.py"
+NAME = "mine"
 TEXT = ["the house is green .", "a bird sings in the green house .", "the bird is in a tree ."]
 
 
@@ -27,7 +27,11 @@ def installed(tmp_path, monkeypatch):
     """The example as an installed package, whose entry point names its module."""
     site = tmp_path / "site-packages"
     (site / "my_layouts-1.0.dist-info").mkdir(parents=True)
-    (site / "my_layouts.py").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
+    text = EXAMPLE.read_text(encoding="utf-8")
+    for names in ('name = "distilbert"', 'model_types = ("distilbert",)'):
+        assert names in text
+        text = text.replace(names, names.replace("distilbert", NAME))
+    (site / "my_layouts.py").write_text(text, encoding="utf-8")
     (site / "my_layouts-1.0.dist-info/METADATA").write_text("Name: my-layouts\nVersion: 1.0\n")
     entry = f"[fairseq_xl.checkpoints.layouts]\n{NAME} = my_layouts\nwrong = no_such_module\n"
     (site / "my_layouts-1.0.dist-info/entry_points.txt").write_text(entry)
@@ -41,10 +45,17 @@ def installed(tmp_path, monkeypatch):
 
 def test_the_readme_shows_the_example():
     readme = (ROOT / "fairseq_xl/README.md").read_text(encoding="utf-8")
-    assert "tests/examples/distilbert.py" in readme
+    assert "fairseq_xl/checkpoints/layouts/distilbert.py" in readme
     entries = re.findall(r"^ +(\[project\.entry-points.*\n.*)$", readme, re.MULTILINE)
     assert any('"fairseq_xl.checkpoints.layouts"' in entry and f"{NAME} =" in entry for entry in entries)
     assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 70
+
+
+def rename(folder, before, after):
+    """Changes the model_type of a folder of transformers."""
+    config = folder / "config.json"
+    names = [f'"model_type": "{name}"' for name in (before, after)]
+    config.write_text(config.read_text(encoding="utf-8").replace(*names), encoding="utf-8")
 
 
 @torch.no_grad()
@@ -62,6 +73,7 @@ def test_a_layout_of_another_package_comes_in_and_goes_out(installed, tmp_path, 
     for name, parameter in model.named_parameters():
         nn.init.normal_(parameter, mean=float("norm" in name.lower() and name.endswith("weight")), std=0.3)
     model.save_pretrained(folder)
+    rename(folder, "distilbert", NAME)
     assert published_models.read(folder, values=False).layout is LAYOUTS[NAME]
 
     model_convert.main([str(folder), str(tmp_path / "ours"), "--langs", "en,de"])
@@ -78,6 +90,7 @@ def test_a_layout_of_another_package_comes_in_and_goes_out(installed, tmp_path, 
     torch.testing.assert_close(logits[..., : len(symbols)][mask], expected[mask], atol=1e-5, rtol=0)
 
     model_convert.main([str(tmp_path / "ours"), str(tmp_path / "back"), "--layout", NAME])
+    rename(tmp_path / "back", NAME, "distilbert")
     back = AutoModelForMaskedLM.from_pretrained(tmp_path / "back").eval()
     assert type(back) is DistilBertForMaskedLM
     torch.testing.assert_close(back(tokens, attention_mask=mask.long()).logits[mask], logits[mask], atol=1e-5, rtol=0)
@@ -86,7 +99,7 @@ def test_a_layout_of_another_package_comes_in_and_goes_out(installed, tmp_path, 
 
     with pytest.raises(UserError, match="ours/checkpoint.pt has another form than models of --layout bert"):
         model_convert.main([str(tmp_path / "ours"), str(tmp_path / "bert"), "--layout", "bert"])
-    with pytest.raises(UserError, match="--layout gpt2: expected one of bart, bert, distilbert, "):
+    with pytest.raises(UserError, match="--layout gpt2: expected one of bart, bert, distilbert, .*mine, "):
         model_convert.main([str(tmp_path / "ours"), str(tmp_path / "gpt2"), "--layout", "gpt2"])
 
 

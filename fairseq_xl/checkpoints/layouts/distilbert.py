@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq_xl.checkpoints.layouts import Layout
+from fairseq_xl.checkpoints.layouts.base import SEQUENCES, Layout, Settings
 from fairseq_xl.checkpoints.layouts.bert import Bert
-from fairseq_xl.checkpoints.layouts.name_mapping import Table
+from fairseq_xl.checkpoints.layouts.name_mapping import State, Table
+from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.parameter_names import BIAS, POSITIONS, SEGMENTS, TOKENS
 from fairseq_xl.checkpoints.stacks import count_layers
 
@@ -14,7 +15,7 @@ LAYER = "distilbert.transformer.layer.{n}."
 
 @Layout.register
 class DistilBert(Bert):
-    """DistilBERT's layout, of encoders with a dense output layer."""
+    """DistilBERT's layout, of encoders with BERT's framing, a dense output layer and no segment embeddings."""
 
     name = "distilbert"
     names = Table(
@@ -42,15 +43,17 @@ class DistilBert(Bert):
         **{"dropout": "dropout", "attention_dropout": "attention_dropout"},
     }
 
-    def has_form(self, model, head):
-        dense = not model.has_decoder and model.options["output_form"] == "dense"
-        return dense and SEGMENTS not in model.state and not model.languages and head != "SequenceClassification"
+    def has_form(self, model: Own, head: str | None) -> bool:
+        options = model.options
+        has_form = options["framing"] == "bert" and options["output_form"] == "dense" and not options["position_offset"]
+        has_form &= not model.has_decoder and SEGMENTS not in model.state and not model.languages
+        return has_form and head != SEQUENCES  # its classifier has a layer with ReLU
 
-    def obstacles(self, model, head):
+    def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         return Layout.obstacles(self, model, head) | {
             "causal attention in DistilBERT's form": model.is_causal,
             "relu in DistilBERT's form": model.options["activation"] == "relu" and head is None,
         }
 
-    def config(self, model, state, stack="encoder"):
+    def config(self, model: Own, state: State, stack: str = "encoder") -> Settings:
         return Layout.config(self, model, state) | {"n_layers": count_layers(state, stack)}

@@ -27,6 +27,7 @@ class XLM:
     codes: str = ""  # codes of fastBPE, or merges.txt of transformers
     vocab: str = ""  # 'word count' on every line, or vocab.json of transformers
     lowercase_and_remove_accent: bool = True  # true for XLM-15; XLM-17 and XLM-100 keep case and accents
+    size: int | None = None  # number of first words of `vocab` that are kept, as XLM's --max_vocab; None: all
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,8 @@ class Config:
             for key, value in asdict(self.vocabulary).items()
             if (key == existing if existing else key not in (*FILES, *WITHOUT_EFFECT.get(self.vocabulary.kind, ())))
         }
+        if self.vocabulary.xlm and self.vocabulary.xlm.size is None:
+            del vocabulary["xlm"]["size"]
         description: dict[str, Any] = {"languages": list(self.languages), "vocabulary": vocabulary}
         description |= {"tokenizer": self.tokenizers} if self.tokenizers else {}
         description |= {"clean": asdict(self.clean)} if self.clean else {}
@@ -277,6 +280,8 @@ def _vocabulary(value: Any, problems: list[str]) -> Vocabulary:
     elif existing in ("xlm", "wordpiece"):
         missing = [name for name, value in asdict(settings[existing]).items() if value == ""]
         problems += [f"vocabulary: {existing}: {name} must name a file" for name in missing]
+        if existing == "xlm" and settings["xlm"].size is not None and settings["xlm"].size < 1:
+            problems.append(f"vocabulary: xlm: size must be 1 or more, found {settings['xlm'].size}")
     vocabulary = Vocabulary(**settings)
     without_effect = () if existing else [key for key in WITHOUT_EFFECT[vocabulary.kind] if key in settings]
     problems += [f"vocabulary: {key} has no effect with model {vocabulary.model}" for key in without_effect]

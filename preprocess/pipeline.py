@@ -19,7 +19,7 @@ from tqdm import tqdm
 from fairseq_xl.data.vocabulary import subwords, tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import replacing, write_lines
 from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.io.versions import version
 from preprocess import check, clean, encode, fastbpe, lost_characters, manifests, overlap, shards, vocabulary
@@ -266,11 +266,16 @@ class _Preparation(Run):
 
         def copy() -> dict:
             for path, copied in zip(existing, self.subwords.files):
+                if size and copied == self.subwords.files[1]:
+                    write_lines(copied, fastbpe.first_words(path, size))
+                    continue
                 with open(path, "rb") as source, replacing(copied, make_folder=True) as target:
                     shutil.copyfileobj(source, target)
             return {}
 
-        inputs = {"reused": [sha256_of(path) for path in existing]}
+        inputs: dict[str, Any] = {"reused": [sha256_of(path) for path in existing]}
+        if size := self.config.vocabulary.xlm and self.config.vocabulary.xlm.size:
+            inputs["size"] = size
         self.stages.run("vocabulary", inputs, list(self.subwords.files), copy)
 
     def remove_another_vocabulary(self) -> None:

@@ -262,6 +262,9 @@ def reused(config: Config, problems: list[str], folder: Path) -> tuple[Config, P
         )
         return config, None
     folder = first_folder(folder)
+    if config.vocabulary != Vocabulary():
+        logger.warning("--vocabulary-from %s: the key vocabulary of the description has no effect", folder)
+    logger.info("dict.txt: the symbols of %s in their order, with the counts of this text", folder)
     manifest = read_manifest(folder)
     if languages := manifest.get("disjoint"):
         raise UserError(

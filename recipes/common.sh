@@ -27,11 +27,22 @@ arguments() {
         shift
     done
     case ${1:-} in -h | --help) show_help "${names[@]}" ;; esac
+    check_init "$@"
     type -P fairseq-train >/dev/null ||
         refuse "fairseq is missing: \`. recipes/environment.sh\` in the repository prepares and activates the environment"
 }
 usage() { echo "usage: $(basename "$0") $(tr '[:lower:]' '[:upper:]' <<<"$*") [--config FILE ...] [--flag value ...]"; }
 show_help() { usage "$@"; sed -n '1d; /^#/!q; s/^# \{0,1\}//p' "$0"; exit; }
+
+# check_init "$@": fails if a file of --init-from or --init-PART-from among the arguments does not exist.
+check_init() {
+    local word option=
+    for word; do
+        case $word in --init-*from=*) option=${word%%=*} word=${word#*=} ;; esac
+        case $option in --init-*from) [ -e "$word" ] || refuse "$option $word: no such file or folder, and nothing is downloaded" ;; esac
+        option=$word
+    done
+}
 
 # take NAME ... -- "$@": sets the variables NAME to the values of the options --NAME among the arguments, or to "", and
 # `words` to the other arguments. An option that begins with --no- has no value: its variable gets the option's name.
@@ -65,6 +76,7 @@ fairseq-train() {
     take launch -- "$@"
     [[ $launch = [!-]* || " $*" != *" --launch"* ]] ||
         refuse "--launch needs a command, such as 'torchrun --nproc_per_node 8'"
+    check_init "${words[@]}"
     read -ra launch <<<"$launch"
     [ "${launch[0]-}" != torchrun ] || launch=(torchrun --no-python "${launch[@]:1}")
     printed ${launch[@]+"${launch[@]}"} fairseq-train "${words[@]}"

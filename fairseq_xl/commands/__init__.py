@@ -140,14 +140,19 @@ def parser_of(module: str, *arguments: Argument, **settings: Any) -> argparse.Ar
 
 
 def command(
-    *arguments: Argument, intermixed: bool = False, flags: bool = False, **settings: Any
+    *arguments: Argument,
+    intermixed: bool = False,
+    flags: bool = False,
+    show: Callable[[dict[str, Any]], str] = table,
+    **settings: Any,
 ) -> Callable[[Callable], Callable]:
     """Decorator of the function `main(options)` of a subcommand's module, which makes it a function of words.
 
     It parses the words, by default those of the command line, and prints a result, or each of several: as tables on a
     terminal, otherwise, and with --json, as a line of JSON. A command without an --output of its own gets one: the file
     gets the JSON, and tables are printed. Options may stand between the words of one argument if `intermixed`; if
-    there are `flags` of another command, they are `options.flags`. `settings` are those of `parser_of`.
+    there are `flags` of another command, they are `options.flags`. `show` makes the tables; `settings` are those of
+    `parser_of`.
     """
 
     def decorate(run: Callable[[Options], dict[str, Any] | Iterator[dict[str, Any]] | None]) -> Callable:
@@ -163,7 +168,7 @@ def command(
             result, entries = run(options), []
             for entry in result if isinstance(result, Iterator) else [] if result is None else [result]:
                 in_json = options.json or not (getattr(options, "output_json", None) or sys.stdout.isatty())
-                sys.stdout.write(json.dumps(entry) + "\n" if in_json else table(entry))
+                sys.stdout.write(json.dumps(entry) + "\n" if in_json else show(entry))
                 sys.stdout.flush()
                 entries.append(json.dumps(entry))
             if getattr(options, "output_json", None):

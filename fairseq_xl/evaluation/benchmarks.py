@@ -14,7 +14,7 @@ from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation import bootstrap, classification_scores, comparisons, question_answering_scores, spans
 from fairseq_xl.evaluation.bleu import fold_letters, read_generated
 from fairseq_xl.evaluation.classification_scores import UNLABELED
-from fairseq_xl.evaluation.paper_figures import Papers, selected
+from fairseq_xl.evaluation.paper_figures import Papers, codes_of, selected
 from fairseq_xl.evaluation.prediction_folders import check_predictions, check_same_origin, write_predictions
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import FORMATS, parsed_json, replacing
@@ -54,6 +54,11 @@ class Task:
     alternative_references: str = ""  # path of references that may be there instead
     benchmark_metric: str = ""  # the benchmark's name of its score, if misleading (POS: accuracy)
     papers: Papers = field(default_factory=dict)  # published scores of the benchmark's variant
+
+    def reference_paths(self, folder: Path, language: str, split: str) -> list[Path]:
+        """The files that may have the references of a language; the first one there is read."""
+        patterns = filter(None, (self.references, self.alternative_references))
+        return [folder / pattern.format(language=language, split=split) for pattern in patterns]
 
     @property
     def official(self) -> str:
@@ -127,20 +132,14 @@ GENERATED: Kinds = {"xl_generation": lambda path: read_generated(path)[0]}
 def score_task(task: Task, name: str, predictions: Path, references: Path, split: str) -> dict[str, Any]:
     """Scores the languages of a task that have predictions, by the variant `name`.
 
-    If languages are missing, averages of others are under `partial`. Raises `UserError` for missing references, and
-    for predictions that differ from the note of their folder.
+    If languages are missing, averages of others are under `partial`.
     """
     variant, scores = task.variants[name], {}
     for language in (*task.languages, *task.extra_languages):
         prediction_path = predictions / task.predictions.format(language=language, split=split)
         if not prediction_path.is_file():
             continue
-        check_predictions(prediction_path)
-        patterns = [pattern for pattern in (task.references, task.alternative_references) if pattern]
-        paths = [references / pattern.format(language=language, split=split) for pattern in patterns]
-        reference_path = next((path for path in paths if path.is_file()), None)
-        if reference_path is None:
-            raise UserError(f"{paths[0]}: no such file: the references of {prediction_path}")
+        reference_path = next(path for path in task.reference_paths(references, language, split) if path.is_file())
         scores[language] = variant.score(prediction_path, reference_path, language)
     missing = [language for language in task.languages if language not in scores]
     result: dict[str, Any] = {"metric": task.metric(name), "variant": name}
@@ -175,9 +174,23 @@ def score_benchmark(
 
     A group of tasks is averaged if it is complete and each task has the benchmark's variant. Of other groups, `partial`
     has the average over the tasks with all languages and the benchmark's variant, and names them. Raises `UserError` if
-    no task has predictions.
+    no task has predictions, for predictions that differ from the note of their folder, and for missing references.
     """
     tasks, task_names = benchmark.tasks, list(task_names)
+    absent: dict[str, list[str]] = {}  # task -> references of its predictions
+    for name, task in ((name, tasks[name]) for name in task_names):
+        for language in (*task.languages, *task.extra_languages):
+            paths = task.reference_paths(references, language, split)
+            predicted = predictions / task.predictions.format(language=language, split=split)
+            if predicted.is_file():
+                check_predictions(predicted)
+                if not any(map(Path.is_file, paths)):
+                    absent.setdefault(name, []).append(str(paths[0].relative_to(references)))
+    if absent:
+        files = ", ".join(itertools.chain(*absent.values()))
+        rest = ",".join(name for name in task_names if name not in absent)
+        instead = f": --tasks {rest} scores the rest" if rest else ""
+        raise UserError(f"{references}: there is no {files}, the references of predictions{instead}")
     used = {name: (variants or {}).get(name, tasks[name].official) for name in task_names}
     results = {name: score_task(tasks[name], used[name], predictions, references, split) for name in task_names}
     results = {name: result for name, result in results.items() if result["languages"]}
@@ -305,7 +318,8 @@ def add_arguments(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None
         nargs="+",
         metavar="CODE[:ROW]",
         help="give the differences from figures of papers, of all rows of a table or of one, by task and language: "
-        "G-T4:Unicoder. `fairseq_xl/evaluation/paper_figures.yaml` has codes, rows and figures",
+        "G-T4:Unicoder. `fairseq_xl/evaluation/paper_figures.yaml` has codes, rows and figures; "
+        f"{benchmark.name} has the codes {', '.join(codes_of(benchmark.name))}",
     )
 
 
@@ -320,6 +334,10 @@ def run(benchmark: Benchmark, options: argparse.Namespace) -> dict[str, Any]:
     result = score_benchmark(benchmark, task_names, options.predictions, options.references, options.split, variants)
     if figures:
         result["compare"] = comparisons.compare(benchmark, result, figures)
+        compared = {entry["paper"].partition(":")[0] for entry in result["compare"]}
+        for code in dict.fromkeys(argument.partition(":")[0] for argument in options.compare):
+            if code not in compared:
+                logger.warning("--compare %s: no figure of it is of a score of %s", code, ", ".join(result["tasks"]))
     if options.table:
         with replacing(options.table) as file:
             file.write(table(result, benchmark).encode("utf-8"))

@@ -99,6 +99,11 @@ def covers(table: Table, languages: Collection[str]) -> bool:
     return not (by_language := {*table.columns} - {"average"}) or not languages or by_language == {*languages}
 
 
+def codes_of(benchmark: str) -> list[str]:
+    """The codes of tables with figures of the tasks of a benchmark."""
+    return [code for code, parts in tables().items() if any(table.task(benchmark) for table in parts)]
+
+
 def selected(arguments: Iterable[str], benchmark: str) -> list[tuple[Table, str]]:
     """Tables and rows with figures of a benchmark that ``CODE`` or ``CODE:ROW`` name; raises `UserError` for others."""
     result = []
@@ -106,8 +111,8 @@ def selected(arguments: Iterable[str], benchmark: str) -> list[tuple[Table, str]
         code, _, name = argument.partition(":")
         parts = [table for table in tables().get(code, ()) if table.task(benchmark)]
         if not parts:
-            codes = [code for code, parts in tables().items() if any(table.task(benchmark) for table in parts)]
-            raise UserError(f"--compare {argument}: expected CODE or CODE:ROW with one of the codes {', '.join(codes)}")
+            codes = ", ".join(codes_of(benchmark))
+            raise UserError(f"--compare {argument}: expected CODE or CODE:ROW with one of the codes {codes}")
         rows = [(table, row) for table in parts for row in table.rows if name in ("", row)]
         if not rows:
             names = dict.fromkeys(row for table in parts for row in table.rows)

@@ -253,14 +253,22 @@ def test_references_without_labels(xglue_files, capsys, name, content, message):
         printed(capsys, score_xglue.main, xglue_files, "--split", "dev")
 
 
+def test_a_terminal_gets_the_table(xglue_files, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    words = ["--predictions", xglue_files / "found", "--references", xglue_files / "right", "--split", "dev"]
+    score_xglue.main([*map(str, words), "--tasks", "QAM", "--table", str(xglue_files / "table.md")])
+    assert capsys.readouterr().out == (xglue_files / "table.md").read_text(encoding="utf-8")
+
+
 def test_files_that_are_missing(xglue_files, capsys):
     (xglue_files / "found/NER/nl.prediction").unlink()
     more = ["--split", "dev", "--tasks", "NER,QAM"]
     result = printed(capsys, score_xglue.main, xglue_files, *more)
     assert result["tasks"]["NER"]["missing"] == ["nl"] and "average" not in result["tasks"]["NER"]
     assert "average" in result["tasks"]["QAM"] and "understanding" not in result and result["complete"] == 1
-    (xglue_files / "right/NER/de.dev").unlink()
-    with pytest.raises(UserError, match=r"NER/de\.dev: no such file: the references of .*de\.prediction"):
+    for code in ("de", "es"):
+        (xglue_files / f"right/NER/{code}.dev").unlink()
+    with pytest.raises(UserError, match=r"no NER/de\.dev, NER/es\.dev, the references .*: --tasks QAM scores the rest"):
         printed(capsys, score_xglue.main, xglue_files, *more)
     with pytest.raises(UserError, match="--tasks NERD: NERD is not one of NER, POS"):
         printed(capsys, score_xglue.main, xglue_files, "--tasks", "NERD")

@@ -94,7 +94,7 @@ def test_figures(code, part, row, column, values):
     assert repr(tables()[code][part].rows[row][column]) == repr(values)  # a count has no point
 
 
-def test_scores_beside_figures(tmp_path, capsys):
+def test_scores_beside_figures(tmp_path, capsys, caplog):
     for name in ("NER", "NTG"):
         task, (_, labeled, predicted, _) = xglue.tasks()[name], XGLUE[name]
         for language in task.languages:
@@ -108,6 +108,8 @@ def test_scores_beside_figures(tmp_path, capsys):
     assert result[0] == names | {"metric": "f1", "score": 66.67, "figure": 71.8, "difference": -5.13}
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "| G-T4:Unicoder (Liang et al. 2020, table 4) | NER | de | f1 | 66.7 | 71.8 | -5.1 |" in text
+    score_xglue.main([*line, "--compare", "U-T2", "G-T8"])
+    assert caplog.messages == ["--compare U-T2: no figure of it is of a score of NER, NTG"]
     with pytest.raises(UserError, match="--compare X-T2: expected CODE or CODE:ROW with one of the codes X-T1, U-T2, "):
         score_xglue.main([*line, "--compare", "X-T2"])
     with pytest.raises(UserError, match="--compare G-T4:BERT: expected one of the rows Unicoder; XLM-R base; mBERT; "):

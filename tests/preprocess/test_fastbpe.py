@@ -52,6 +52,8 @@ def test_a_data_folder_with_learned_codes(corpus, tmp_path, fairseq_in_process, 
         prepare(change(corpus, vocabulary=LEARNED | {"codes": 100000, "lowercase_and_remove_accent": "false"}), data)
     assert f"start it with vocabulary: {{xlm: {{codes: {data}/xlm.codes, vocab: {data}/xlm.vocab}}}}" in caplog.text
     assert "codes 100000 is too large for this corpus, which gave" in caplog.text
+    words = {word for line in (data / ".stages/sample.txt").open(encoding="utf-8") for word in line.split()}
+    assert f"gives at most {sum(len(word) - 1 for word in words)} merges" in caplog.text
     assert any(symbol[0].isupper() for symbol in open_subwords(data).symbols)
 
 

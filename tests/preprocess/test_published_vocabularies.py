@@ -48,6 +48,22 @@ def symbols_of(data_bin):
     return [line.rpartition(" ")[0] for line in lines]
 
 
+def test_the_first_words_of_a_vocabulary(named, tmp_path, fairseq_in_process):
+    lines = (named.parent / "vocab").read_text(encoding="utf-8").splitlines()
+    sized = {"xlm": XLM["xlm"] | {"size": 20}}
+    prepare(change(named, vocabulary=XLM), tmp_path / "data")
+    prepare(change(named, vocabulary=sized), tmp_path / "data")
+    words = [line.rpartition(" ")[0] for line in lines[:20]]
+    assert symbols_of(tmp_path / "data") == [*words, "<mask>", "[en]", "[de]"]
+    assert (tmp_path / "data/xlm.vocab").read_text(encoding="utf-8").splitlines() == lines[:20]
+    for size, sentence in (
+        (9999, f"size 9999: .*vocab has {len(lines)} lines"),
+        (0, "size must be 1 or more, found 0"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            prepare(change(named, vocabulary={"xlm": XLM["xlm"] | {"size": size}}), tmp_path / "other")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_text_with_xlms_vocabulary(named, tmp_path, fairseq_in_process, workers):
     data, root = tmp_path / "data-bin", named.parent

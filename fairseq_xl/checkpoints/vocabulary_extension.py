@@ -10,6 +10,7 @@ from typing import Any
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
+from fairseq_xl.checkpoints import wordpiece_extension
 from fairseq_xl.checkpoints.identity import encoding_of, found_in
 from fairseq_xl.checkpoints.sentencepiece_surgery import extend, ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, initial_rows, read_checkpoint
@@ -17,9 +18,10 @@ from fairseq_xl.data.store.manifest import first_folder, manifest_tokenizers, re
 from fairseq_xl.data.vocabulary import subwords
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, language_symbols
+from fairseq_xl.data.vocabulary.wordpiece import WordPieces
 from fairseq_xl.errors import UserError, language_codes
 from fairseq_xl.io.checkpoints import DICTIONARY, save_checkpoint
-from fairseq_xl.io.files import FORMATS, replacing, write_json
+from fairseq_xl.io.files import FORMATS, replacing, write_json, write_lines
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import text_of_line
@@ -70,7 +72,7 @@ def _check_subwords(data: Path, dictionary: XLDictionary) -> None:
 def _read_model(data: Path) -> ModelProto:
     kind = subwords.vocabulary_kind(data)
     if kind != "sentencepiece":
-        raise UserError(f"{data} has a vocabulary of kind {kind}: new pieces are made from those of a {MODEL}")
+        raise UserError(f"{data} has a vocabulary of kind {kind}: pieces are added to SentencePiece and WordPiece")
     subwords.open_model(data / MODEL, data)
     return read_model(data / MODEL)
 
@@ -84,22 +86,39 @@ def _write_extended(options: Any, data: Path, old: XLDictionary, folder: Path) -
     last = [MASK, *language_symbols(languages)]
     counts = {old.symbols[index]: old.count[index] for index in old.pieces.tolist()}
     if options.text:
-        model = _read_model(data)
         text = [line for line in (text_of_line(line) for path in options.text for line in read_lines(path)) if line]
         if not text:
             raise UserError(f"--text {' '.join(options.text)}: there is no text in it")
-        extended = extend(model, text, options.pieces, {*SPECIAL, *last})
-        added = ordinary_pieces(extended)[len(ordinary_pieces(model)) :]
+        learn = _write_wordpieces if subwords.vocabulary_kind(data) == "wordpiece" else _write_sentencepiece
+        added = learn(data, folder, text, options.pieces, {*SPECIAL, *last})
         if len(added) < options.pieces:
             logger.warning("--pieces %d: the text gives %d new pieces", options.pieces, len(added))
-        piece_counts = Counter(itertools.chain.from_iterable(processor(extended).encode(text, out_type=str)))
-        counts |= {piece: piece_counts[piece] for piece in added}
-        with replacing(folder / MODEL) as file:
-            file.write(extended.SerializeToString())
+        counts |= added
     else:
         _copy(data, folder, subwords.FILES[subwords.vocabulary_kind(data)])
     counts |= dict.fromkeys(last, 0)
     write_dictionary(folder / DICTIONARY, counts, counts.values())
+
+
+def _write_sentencepiece(data: Path, folder: Path, text: list[str], count: int, reserved: set[str]) -> dict[str, int]:
+    """Writes the model with up to `count` more pieces, which are returned with their counts in the text."""
+    model = _read_model(data)
+    extended = extend(model, text, count, reserved)
+    counts = Counter(itertools.chain.from_iterable(processor(extended).encode(text, out_type=str)))
+    with replacing(folder / MODEL) as file:
+        file.write(extended.SerializeToString())
+    return {piece: counts[piece] for piece in ordinary_pieces(extended)[len(ordinary_pieces(model)) :]}
+
+
+def _write_wordpieces(data: Path, folder: Path, text: list[str], count: int, reserved: set[str]) -> dict[str, int]:
+    """As `_write_sentencepiece`, of a WordPiece vocabulary."""
+    old, (name,) = subwords.open_subwords(data), subwords.FILES["wordpiece"]
+    assert isinstance(old, WordPieces)
+    added = wordpiece_extension.learn(old, text, count, reserved)
+    write_lines(folder / name, [*old.pieces, *added])
+    extended = WordPieces(folder / name, read_manifest(data)["vocabulary"]["lowercase"])
+    counts = Counter(extended.symbols[row] for row in itertools.chain.from_iterable(extended.encode(text)))
+    return {piece: counts[piece] for piece in added}
 
 
 def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
@@ -118,5 +137,8 @@ def _segment(data: Path, old: XLDictionary, new: XLDictionary) -> Callable[[str]
     """Returns a function from a new piece to its old pieces; it reads no model if all pieces of `new` are old ones."""
     if set(new.symbols[: new.first_language]) <= set(old.symbols):
         return lambda piece: [piece]
+    if subwords.vocabulary_kind(data) == "wordpiece":
+        pieces = set(old.symbols)
+        return lambda piece: wordpiece_extension.spell(piece, pieces)
     model = verbatim(_read_model(data))
     return lambda piece: [model.id_to_piece(index) for index in model.encode(piece) if not model.is_unknown(index)]

@@ -13,11 +13,12 @@ import transformers
 import fairseq_xl
 from fairseq_xl.checkpoints.parameter_names import TOKENS
 from fairseq_xl.commands.model_add_language import main
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from preprocess import binarize
 from tests.commands import load
 from tests.tasks.conftest import preprocess_here
-from tests.tasks.conversion_builders import SENTENCES, xlm_roberta
+from tests.tasks.conversion_builders import SENTENCES, mbert, xlm_roberta
 from tests.tasks.published_models import randomize
 from tests.tasks.tiny_text import WORDS, write
 
@@ -204,6 +205,33 @@ def test_a_head_stays_and_an_interrupted_training_goes_on(data_bin, text, tmp_pa
     assert not torch.equal(
         back.roberta.encoder.layer[0].output.dense.weight, model.roberta.encoder.layer[0].output.dense.weight
     )
+
+
+def test_wordpiece(data_bin, text, tmp_path):
+    """New rows are means of the rows of the pieces into which BERT's own tokenizer divides them."""
+    (tmp_path / "original").mkdir()
+    theirs = mbert(tmp_path / "original", data_bin)
+    more = ["--text", f"es={text}/train.es", f"en={text}/train.en", "--pieces", 40, "--updates", 4]
+    main(arguments(tmp_path / "original", text, tmp_path / "out", *more))
+    work = tmp_path / "out.work"
+    dictionaries = [XLDictionary.load(work / name / "dict.txt") for name in ("imported", "extended")]
+    old_rows, new_rows = (load(work / name / "checkpoint.pt")[TOKENS] for name in ("imported", "extended"))
+    pieces = [[dictionary.symbols[row] for row in dictionary.pieces] for dictionary in dictionaries]
+    assert pieces[1][: len(pieces[0])] == pieces[0] and len(pieces[1]) == len(pieces[0]) + 40
+    tokenizer = transformers.BertTokenizer(str(tmp_path / "original/vocab.txt"), do_lower_case=False)
+    compared = 0
+    for piece in pieces[1][len(pieces[0]) :]:
+        parts = [] if piece.startswith("##") else tokenizer.convert_tokens_to_ids(tokenizer.tokenize(piece))
+        if parts and tokenizer.unk_token_id not in parts:
+            expected = theirs.bert.embeddings.word_embeddings.weight[parts].mean(0)
+            torch.testing.assert_close(new_rows[dictionaries[1].index(piece)], expected)
+            compared += 1
+    assert compared > 3 and torch.equal(new_rows[: 4 + len(pieces[0])], old_rows[:-1])
+    inputs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(["el hogar lee"], return_tensors="pt")
+    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    expected = fairseq_xl.load(work / "trained").encode(["el hogar lee"], lang="es")
+    found = model.bert(**inputs).last_hidden_state.mean(1).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 # Wrong input

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints.layouts import published_files, published_vocabularies
 from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PIECES, PLUGIN, TOKENIZER, WORDS, Head, Layout, Settings
+from fairseq_xl.checkpoints.layouts.lora import Adapter, read_adapter
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.tokenizer_json import PAIRS, pair_template
 from fairseq_xl.checkpoints.layouts.weight_checks import check_parameters, check_settings
@@ -74,10 +75,19 @@ class Published:
 
 
 def read(path: Any, values: bool = True) -> Published | Any:
-    """Reads a published model; without `values` weights are on the meta device, but for an EncoderDecoderModel.
+    """Reads a published model, a LoRA adapter with its base; without `values` weights are on the meta device.
+
+    Those of an EncoderDecoderModel are read.
 
     Returns `Published`, or the content of another file of torch.save. Raises `UserError` for unreadable models.
     """
+    try:
+        adapter = read_adapter(Path(path))
+        if adapter:
+            file = published_files.weights_file(adapter.base)
+            return _transformers(check_parameters(published_files.load_weights(file, values)), file, adapter)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     file = published_files.weights_file(Path(path))
     content = published_files.load_weights(file, values)
     if not isinstance(content, dict):
@@ -140,7 +150,7 @@ def with_new_rows(published: Published, model: dict[str, Tensor], languages: lis
     return state, new
 
 
-def _transformers(weights: State, file: Path) -> Published:
+def _transformers(weights: State, file: Path, adapter: Adapter | None = None) -> Published:
     config = check_settings(json_object(published_files.beside(file, published_files.CONFIG)))
     layouts = {model_type: layout for layout in LAYOUTS.values() for model_type in layout.model_types}
     layout = layouts.get(config.get("model_type") or "")
@@ -149,6 +159,9 @@ def _transformers(weights: State, file: Path) -> Published:
         raise UserError(f"config.json has model_type {config.get('model_type')!r}; {types} can be converted")
     if layout.compares_values and any(value.is_meta for value in weights.values()):
         weights = check_parameters(published_files.load_weights(file))
+    if adapter:
+        weights = check_parameters(adapter.merged(weights, layout))
+        config |= {"architectures": [layout.class_name(adapter.head)]} if adapter.head else {}
     head = layout.read_head(weights, config)
     heads = tuple(name for name in weights if re.match(layout.ignored_heads, name))
     weights = {name: value for name, value in weights.items() if name not in heads}

@@ -3,9 +3,9 @@
     fairseq-xl model convert downloads/xlm-roberta-base models/xlmr
     fairseq-xl model convert runs/my/nc/checkpoint_best.pt models/nc --data data-bin/my
 
-IN is a published model (XLM-R, XLM, mBERT, mBART, VECO's translation model), which becomes a folder with checkpoint.pt,
-dict.txt and its sub-words, or a checkpoint of this package, which becomes a folder for transformers, fairseq or
-sentence-transformers. Nothing in a file is run.
+IN is a published model (XLM-R, XLM, BERT, mBART, VECO's translation model) or a LoRA adapter, which becomes a folder
+with checkpoint.pt, dict.txt and its sub-words, or a checkpoint of this package, which becomes a folder for
+transformers, fairseq or sentence-transformers. Nothing in a file is run.
 """
 
 import logging

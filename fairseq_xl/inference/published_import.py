@@ -41,7 +41,7 @@ def import_model(
 ) -> None:
     """Writes a published model as checkpoint.pt, dict.txt and sub-words; new `languages` get random embeddings."""
     published.write_dictionary(folder / "dict.txt", languages)
-    source = origin if origin.is_dir() else origin.parent
+    source = published.symbols_from.parent  # of an adapter: its base model
     if published.options["framing"] == "mbart" and len(published.languages) == MBART_50:
         logger.warning(
             "%s: mBART-50 reads [en] x </s> and predicts [de] first; fine-tune it here before it translates", origin

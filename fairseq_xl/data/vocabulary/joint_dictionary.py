@@ -86,10 +86,7 @@ class XLDictionary(Dictionary):
 
     @property
     def text_languages(self) -> list[str]:
-        """The languages of text: those that have a symbol or, in a dictionary without such symbols, those named so far.
-
-        Such a dictionary is that of a published model without language embeddings, which reads text of any language.
-        """
+        """The languages of text: those that have a symbol; if none has, as in published models, those named so far."""
         return self.languages or self._named
 
     def language_id(self, language: str) -> int:
@@ -98,10 +95,9 @@ class XLDictionary(Dictionary):
             if language in ("True", "False"):
                 raise UserError(f"language {language}: {QUOTED_NAME}")
             if self.languages:
-                listed, remedy = ", ".join(self.languages), f"`fairseq-xl model extend-vocabulary --langs {language}`"
-                raise UserError(
-                    f"language {language!r} has no symbol in the dictionary: expected {listed}; {remedy} adds one"
-                )
+                remedy = f"`fairseq-xl model extend-vocabulary --langs {language}` adds one"
+                expected = f"expected {', '.join(self.languages)}; {remedy}"
+                raise UserError(f"language {language!r} has no symbol in the dictionary: {expected}")
             self._named.append(language)
         return self.text_languages.index(language)
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.checkpoints.layouts import exported_folders
-from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PLUGIN, Counterpart
+from fairseq_xl.checkpoints.layouts import exported_folders, published_origin
+from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PLUGIN, TOKENIZER, Counterpart
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages, read_own
 from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings, copy_settings, read_settings
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
@@ -51,11 +51,20 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
             settings = SentenceSettings()
             if pooled and options.layer is None and options.pooling is None:
                 settings = read_settings(Path(checkpoint).parent) or settings
-            result = sentence_encoder(model, options.layer) if pooled else counterpart(model, head, options.layout)
-            left_out = result.left_out
+            origin = published_origin.read(data, model, None if pooled else _head_class(model, head), options.layout)
+            if origin and pooled and not (origin.folder / TOKENIZER).is_file():
+                origin = None
+            ordered = origin.in_order(model) if origin else model
+            result = sentence_encoder(ordered, options.layer) if pooled else counterpart(ordered, head, options.layout)
+            left_out, start = result.left_out, _start(model, target)
             result.config[PLUGIN]["languages"] = [name for name in (source, target) if name]
-            exported_folders.write_transformers(folder, result, options.dtype, _start(model, target))
-            if not options.no_tokenizer:
+            if origin:
+                result = origin.restored(result, not (model.updates or options.layer or options.no_head))
+                start = None if start is None else origin.rows.index(start)
+            exported_folders.write_transformers(folder, result, options.dtype, start)
+            if origin and not options.no_tokenizer:
+                origin.write_tokenizer(folder)
+            elif not options.no_tokenizer:
                 segments, framing = model.options.get("segment_embeddings") == "added", model.options["framing"]
                 longest = min(model.longest, settings.max_length or model.longest)
                 write_tokenizer(folder, data, model.dictionary, framing, longest, source, segments)
@@ -114,7 +123,7 @@ def _start(model: Own, target: str | None) -> int | None:
 
 def counterpart(model: Own, head: bool = True, layout: str | None = None) -> Counterpart:
     """The equal model of transformers, of a layout (default: the first that fits); `UserError` if there is none."""
-    head_class = model.head_class if head and not model.has_decoder else None
+    head_class = _head_class(model, head)
     if head and not model.has_decoder and model.head and not head_class:
         raise UserError(
             f"{model.path} was fine-tuned for {model.head.replace('_', ' ')}, which has no head in transformers: "
@@ -132,6 +141,10 @@ def counterpart(model: Own, head: bool = True, layout: str | None = None) -> Cou
         raise UserError(f"{model.path} has no counterpart in transformers, which has no model with {reason}")
     exported = suitable.export(model, head_class)
     return replace(exported, config=exported.config | {PLUGIN: {"framing": model.options["framing"]}})
+
+
+def _head_class(model: Own, head: bool) -> str | None:
+    return model.head_class if head and not model.has_decoder else None
 
 
 def sentence_encoder(model: Own, layer: int | None) -> Counterpart:

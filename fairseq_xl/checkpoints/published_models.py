@@ -61,12 +61,20 @@ class Published:
     counts: dict[str, int] = field(default_factory=dict)  # frequencies of symbols in the training text, if known
     left_out: tuple[str, ...] = ()  # parameters of the file that are not read: of a head of fine-tuning
     head: Head | None = None  # of fine-tuning
+    rows: Sequence[int] | None = None  # the row of the file of each symbol and language; None: their order; -1: none
 
     @property
     def depths(self) -> dict[str, int]:
         """{"encoder": number of layers}, and "decoder" where there is one."""
         depths = {stack: count_layers(self.state, stack) for stack in ("encoder", "decoder")}
         return {stack: depth for stack, depth in depths.items() if depth}
+
+    def symbols_of_rows(self) -> list[str]:
+        """The symbol of each row of the file; empty if there are rows without one, such as XLM's ``<special2>``."""
+        symbols = [*self.symbols, *(language_symbols(self.languages) if self.has_language_rows else ())]
+        rows = range(len(symbols)) if self.rows is None else self.rows
+        ordered = [(row, symbol) for row, symbol in sorted(zip(rows, symbols)) if row >= 0]
+        return [symbol for _, symbol in ordered] if ordered[-1][0] == len(ordered) - 1 else []
 
     def write_dictionary(self, path: Any, languages: Sequence[str]) -> None:
         """Writes the model's dict.txt with the symbols of `languages`."""
@@ -199,6 +207,7 @@ def _published(layout: Layout, weights: State, settings: Settings, file: Path) -
         options=options,
         dtype=next(value.dtype for value in weights.values() if value.is_floating_point()),
         counts=published_files.as_settings(settings.get("dico_counts")),
+        rows=vocabulary.rows,
     )
 
 

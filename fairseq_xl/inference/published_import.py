@@ -10,6 +10,7 @@ from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
+from fairseq_xl.checkpoints.layouts import published_origin
 from fairseq_xl.checkpoints.layouts.base import QUESTIONS, Head
 from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
 from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
@@ -41,8 +42,12 @@ def import_model(
     codes: Path | None = None,
     cased: bool | None = None,
 ) -> None:
-    """Writes a published model as checkpoint.pt, dict.txt and sub-words; new `languages` get random embeddings."""
-    published.write_dictionary(folder / "dict.txt", languages)
+    """Writes a published model as checkpoint.pt, dict.txt and sub-words; new `languages` get random embeddings.
+
+    Symbols of languages that the model has are in the dictionary, behind those of `languages`.
+    """
+    more = [code for code in published.languages if code not in languages] if published.has_language_rows else []
+    published.write_dictionary(folder / "dict.txt", [*languages, *more])
     source = published.symbols_from.parent  # of an adapter: its base model
     if published.options["framing"] == "mbart" and len(published.languages) == MBART_50:
         logger.warning(
@@ -69,7 +74,11 @@ def import_model(
     model = _with_head(published.head, task, cfg.model) if published.head else task.build_model(cfg.model)
     plain = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     plain["task"]["data"] = ""  # named where the checkpoint is used
-    content = fairseq_checkpoint(plain, model.state_dict())
+    state = model.state_dict()
+    initialized = {name: value for name, value in published.state.items() if name in state}
+    if source == (origin if origin.is_dir() else origin.parent):
+        published_origin.keep(source, folder, published.layout, initialized, published.symbols_of_rows())
+    content = fairseq_checkpoint(plain, state)
     save_checkpoint(content | {"task_state": task.state_dict()}, folder / CHECKPOINT)
 
 

@@ -182,6 +182,7 @@ def test_mbert(original, data_bin, tmp_path):
     real = tokens.ne(1)
     torch.testing.assert_close(found[real], expected.prediction_logits[..., rows][real], atol=1e-5, rtol=0)
 
+    shutil.rmtree(tmp_path / "ours" / "published")
     run(tmp_path / "ours", tmp_path / "back")  # a folder with tokenizer.json only, in our order
     back, tokenizer = AutoModelForMaskedLM.from_pretrained(tmp_path / "back").eval(), tmp_path / "back"
     made = AutoTokenizer.from_pretrained(tokenizer)(SENTENCES, return_tensors="pt", padding=True)
@@ -288,7 +289,9 @@ def test_mbart(original, data_bin, tmp_path):
     found = published_models.read(original)
     place = {symbol: row for row, symbol in enumerate(found.symbols)}
     first = len(place) - 1
-    place |= {"<mask>": first + 25, "[en]": first + 3, "[de]": first + 2}  # ar_AR, cs_CZ, de_DE, en_XX, ...
+    place |= {f"[{code}]": first + row for row, code in enumerate(found.languages)}  # ar_AR, cs_CZ, de_DE, en_XX, ...
+    place["<mask>"] = first + 25
+    assert place["[en]"] == first + 3 and dictionary.languages[:2] == ["en", "de"]
     rows = torch.tensor([place[symbol] for symbol in dictionary.symbols])
     tokens = framed(loaded, "en")
     assert (tokens[0] == dictionary.language_symbol("en")).any()
@@ -299,6 +302,7 @@ def test_mbart(original, data_bin, tmp_path):
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
     assert len(loaded.translate(SENTENCES, "en", "de", beam=2)) == 2
 
+    shutil.rmtree(tmp_path / "ours" / "published")
     run(tmp_path / "ours", tmp_path / "back", "--lang", "en-de")
     back = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
     assert type(back).__name__ == "MBartForConditionalGeneration"

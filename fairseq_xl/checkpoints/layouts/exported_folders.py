@@ -35,7 +35,7 @@ def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int 
         generation: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": start}
         if start is not None:  # without it, and without a first symbol in its place, generate() refuses
             generation["bos_token_id"] = BOS
-        config |= generation
+        config = generation | config | ({} if start is None else {"decoder_start_token_id": start})
         longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
         search = {"num_beams": 5, "early_stopping": True, "min_length": 2, "suppress_tokens": [PAD]}  # as fairseq's
         write_json(folder / GENERATION, generation | search | {"max_length": longest})
@@ -53,7 +53,10 @@ def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int 
 
 
 def _cast(weights: State, dtype: str) -> State:
-    converted = {name: value.to(DTYPES[dtype]).contiguous() for name, value in weights.items()}
+    converted = {
+        name: (value.to(DTYPES[dtype]) if value.is_floating_point() else value).contiguous()
+        for name, value in weights.items()
+    }
     for name, value in converted.items():
         if not is_finite(value):
             raise UserError(f"--dtype {dtype}: {name} has values that are too large for it")

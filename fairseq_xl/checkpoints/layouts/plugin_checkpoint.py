@@ -38,6 +38,7 @@ class Own:
     type_state: dict[str, Any]  # state of the task type from its training files, such as the names of classes
     same_language: bool = False  # whether it was fine-tuned to write text in the language of its source
     absent: Mapping[str, Any] = field(default_factory=dict)  # {option: its value that describes models without it}
+    updates: int = 0  # of its training; 0: a published model
     head_class: str | None = None  # the head in transformers, as its class name ends: SequenceClassification
 
     @property
@@ -87,6 +88,7 @@ def read_own(
         type_state=identity.get("type_state", {}),
         same_language="writes" in identity,
         absent={item.name: item.metadata[ABSENT] for item in fields(config) if ABSENT in item.metadata},
+        updates=(checkpoint.content.get("optimizer_history") or [{}])[-1].get("num_updates", 0),
         head_class=heads.get(identity.get("head", "")),
     )
 

@@ -1,0 +1,73 @@
+"""A folder of transformers that comes in and goes out unchanged is the same, file for file and tensor for tensor."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel, BertTokenizer, MBartTokenizer, pipeline
+
+import fairseq_xl
+from fairseq_xl.errors import UserError
+from tests.published_text import write_wordpiece
+from tests.tasks.conversion_builders import SENTENCES, TEXT, mbart, mbert, original, run, xlm_roberta  # noqa: F401
+from tests.tasks.published_models import randomize
+
+
+def bert_without_output(folder, data_bin):
+    """BertModel: a pooler, no masked language model, names of parameters without prefix."""
+    pieces = write_wordpiece(folder / "vocab.txt", TEXT, least=2)
+    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    model = randomize(BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=40, **sizes)))
+    model.save_pretrained(folder)
+    BertTokenizer(str(folder / "vocab.txt"), do_lower_case=False).save_pretrained(folder)
+
+
+FAMILIES = {"bert": mbert, "bert without output": bert_without_output, "mbart": mbart, "xlm-roberta": xlm_roberta}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_unchanged_model_is_the_same_folder(original, data_bin, tmp_path, family):
+    FAMILIES[family](original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    run(tmp_path / "ours", tmp_path / "back")
+    expected, found = (load_file(folder / "model.safetensors") for folder in (original, tmp_path / "back"))
+    assert expected.keys() == found.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+    configs = [json.loads((folder / "config.json").read_text("utf-8")) for folder in (original, tmp_path / "back")]
+    assert configs[0] == {name: configs[1][name] for name in configs[0]}
+    names = [{path.name for path in folder.iterdir()} for folder in (original, tmp_path / "back")]
+    assert names[0] == names[1]
+    for name in names[0] - {"config.json", "model.safetensors", "generation_config.json"}:
+        assert (original / name).read_bytes() == (tmp_path / "back" / name).read_bytes(), name
+    (tmp_path / "ours/published/origin.json").write_text("{}")
+    with pytest.raises(UserError, match="origin.json is damaged: expected what `fairseq-xl model convert` wrote"):
+        run(tmp_path / "ours", tmp_path / "again")
+
+
+def test_mbart_translates_as_with_its_own_names(original, data_bin, tmp_path):
+    mbart(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    run(tmp_path / "ours", tmp_path / "back", "--lang", "en-de")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back")
+    tokenizer = MBartTokenizer.from_pretrained(tmp_path / "back", src_lang="en_XX")
+    assert model.generation_config.decoder_start_token_id == tokenizer.convert_tokens_to_ids("de_DE")
+    found = model.generate(**tokenizer(SENTENCES, return_tensors="pt", padding=True))
+    expected = fairseq_xl.load(tmp_path / "ours").translate(SENTENCES, "en", "de", beam=5)
+    assert tokenizer.batch_decode(found, skip_special_tokens=True) == expected
+
+
+def test_a_trained_model_keeps_rows_and_tokenizer(original, data_bin, tmp_path):
+    bert_without_output(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    checkpoint = torch.load(tmp_path / "ours" / "checkpoint.pt", weights_only=False)
+    checkpoint["optimizer_history"][-1]["num_updates"] = 1
+    torch.save(checkpoint, tmp_path / "trained.pt")
+    run(tmp_path / "trained.pt", tmp_path / "out", "--data", tmp_path / "ours")
+    config = json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))
+    assert config["architectures"] == ["BertForMaskedLM"]  # with the output layer of the training
+    masked = pipeline("fill-mask", model=str(tmp_path / "out"))("the house is [MASK] .", top_k=20)
+    best = fairseq_xl.load(tmp_path / "ours").fill_mask("the house is <mask> .", lang="en", top=3)
+    special = {"[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"}
+    assert [row["token_str"] for row in masked if row["token_str"] not in special][:3] == [
+        piece for _, piece, _ in best
+    ]

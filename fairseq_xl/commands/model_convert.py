@@ -20,7 +20,7 @@ from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("transformers", "fairseq", "sentence-transformers")
+KINDS = ("transformers", "fairseq", "sentence-transformers", "transformers.js")
 
 
 ARGUMENTS = (
@@ -60,6 +60,7 @@ def main(options: Options) -> None:
     from fairseq_xl.inference.published_import import import_model
     from fairseq_xl.inference.task_types import transformers_heads
     from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, refuse_hub_name
+    from fairseq_xl.serving import transformers_js
 
     source, output = Path(options.input), Path(options.output)
     if not source.exists():
@@ -91,12 +92,18 @@ def main(options: Options) -> None:
         kind = options.to or KINDS[2 if has_settings else 0]
         transformers_only = ("layout", "no_head", "no_tokenizer", "keep_languages")
         unused = {"fairseq": (*transformers_only, "layer", "pooling"), "transformers": ("layer", "pooling")}
+        unused["transformers.js"] = ("no_tokenizer", "keep_languages", "layer", "pooling")
         _refuse(options, unused.get(kind, transformers_only), f"not for --to {kind}")
         trained = str(checkpoint.task.get("data") or source.parent)
         data = first_folder(options.data or found_in(source)[1] or Path(trained.split(os.pathsep)[0]))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
-        conversion.export_model(str(source), data, output, kind, options, transformers_heads())
+        if kind == "transformers.js":
+            with new_folder(output) as folder:
+                conversion.export_model(str(source), data, folder / "model", KINDS[0], options, transformers_heads())
+                transformers_js.write(folder / "model", folder)
+        else:
+            conversion.export_model(str(source), data, output, kind, options, transformers_heads())
     logger.info("%s: written", output)
 
 

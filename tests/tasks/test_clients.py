@@ -1,5 +1,9 @@
 """Exported folders in programs that serve models: what they compute is ours. Slow, and skipped without the programs."""
 
+import json
+import shutil
+import subprocess
+
 import numpy as np
 import pytest
 import torch
@@ -55,3 +59,40 @@ def test_hidden_states_of_encoders_are_ours(data_bin, tmp_path, lines, arch):
     means = torch.stack([row[: len(ids)].mean(0) for row, ids in zip(hidden, rows)])
     expected = torch.from_numpy(fairseq_xl.load(checkpoint, data=data_bin).encode(lines, lang="en", pooling="mean"))
     torch.testing.assert_close(means, expected, atol=1e-5, rtol=0)
+
+
+NODE = """
+const {AutoTokenizer, AutoModel, env} = require("@huggingface/transformers");
+env.allowRemoteModels = false; env.localModelPath = "";
+(async () => {
+  const [folder, dtype, first, second] = process.argv.slice(1);
+  const tokenizer = await AutoTokenizer.from_pretrained(folder);
+  const model = await AutoModel.from_pretrained(folder, {dtype});
+  const inputs = tokenizer(JSON.parse(first), {text_pair: JSON.parse(second), padding: true});
+  const {last_hidden_state} = await model(inputs), rows = (tensor) => tensor?.tolist().map((row) => row.map(Number));
+  console.log(JSON.stringify([rows(inputs.input_ids), rows(inputs.token_type_ids), last_hidden_state.tolist()]));
+})();
+"""
+
+
+@pytest.mark.parametrize("arch", ["xl_xlmr_tiny", "xl_bert_tiny"])
+def test_hidden_states_of_pairs_in_transformers_js_are_ours(data_bin, tmp_path, lines, arch):
+    """With Node and @huggingface/transformers in NODE_PATH."""
+    if not shutil.which("node") or subprocess.run(["node", "-e", NODE.splitlines()[1]], capture_output=True).returncode:
+        pytest.skip("Node has no @huggingface/transformers")
+    checkpoint = trained(pretraining(data_bin, tmp_path, "--arch", arch, "--max-update", 1, objectives="mlm"))
+    run(checkpoint, tmp_path / "out", "--data", data_bin, "--to", "transformers.js")
+    model = fairseq_xl.load(checkpoint, data=data_bin)
+    run(checkpoint, tmp_path / "plain", "--data", data_bin)
+    inputs = AutoTokenizer.from_pretrained(tmp_path / "plain")(lines[:4], lines[4:8], return_tensors="pt", padding=True)
+    real = inputs["attention_mask"].bool()
+    segments = inputs.get("token_type_ids")
+    with torch.no_grad():
+        expected = model.model.encode(inputs["input_ids"], padding_mask=~real, segments=segments)
+    for dtype, bound in (("fp32", 1e-5), ("q8", 0.3)):
+        texts = [json.dumps(part) for part in (lines[:4], lines[4:8])]
+        command = ["node", "-e", NODE, str(tmp_path / "out"), dtype, *texts]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        ids, types, hidden = json.loads(output.splitlines()[-1])
+        assert ids == inputs["input_ids"].tolist() and types == (None if segments is None else segments.tolist())
+        assert (torch.tensor(hidden)[real] - expected[real]).abs().max() < bound

@@ -65,7 +65,8 @@ FOLDERS = {"transformers": xlm_roberta, "sentence-transformers": sentence_transf
 
 
 def arguments(folder, text, output, *more):
-    return [str(word) for word in (folder, "--lang", "es", "--to", output, *more, "--config", text / "flags.yaml")]
+    defaults = ("--lang", "es", "--to", output, "--updates", 1)
+    return [str(word) for word in (folder, *defaults, *more, "--config", text / "flags.yaml")]
 
 
 @pytest.fixture(scope="module", params=FOLDERS)
@@ -289,6 +290,7 @@ def test_a_language_that_the_folder_has(originals, text, tmp_path):
     from fairseq_xl.commands import model_convert
 
     model_convert.main([str(originals / "transformers"), str(tmp_path / "ours"), "--langs", "en,es"])
+    shutil.rmtree(tmp_path / "ours/published", ignore_errors=True)  # the rows and names of the folder that came in
     model_convert.main([str(tmp_path / "ours"), str(tmp_path / "theirs")])
     with pytest.raises(UserError, match="--lang es: .*theirs has this language already"):
         main(arguments(tmp_path / "theirs", text, tmp_path / "out", "--pieces", 3, "--text", f"es={text}/train.es"))

@@ -301,7 +301,7 @@ class _Preparation(Run):
         encodings = {}
         with (
             Workers(self.jobs, encode.start, (self.subwords, reserved)) as workers,
-            tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar,
+            tqdm(total=lines, unit=" lines", desc="encode", disable=None) as bar,
             Sections() as opened,
         ):
             line_count = 0  # a hidden bar does not count

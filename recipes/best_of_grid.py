@@ -5,10 +5,11 @@
     python -m recipes.best_of_grid join SAVE_DIR LANGUAGES
     python -m recipes.best_of_grid join-outputs FOLDER SPLIT CHECKPOINT …
 
-`points` prints a line for each combination of values: its name, VALUE-VALUE-…, and its flags. `choose` reads the best
+`points` prints a line for each combination of values: its name, FLAG=VALUE,…, and its flags. `choose` reads the best
 validation values in the checkpoints of SAVE_DIR/grid/POINT: SAVE_DIR gets links to the checkpoint_best.pt of the best
 point and to the checkpoint_best_LANGUAGE.pt of the best point for each language, and best.json, {"best": {"average"
-or language: point}, "validation": {point: {"average" or language: value}}}. `join` copies the predictions of
+or language: point}, "at": {"average" or language: {"epoch", "updates"} of its checkpoint}, "validation": {point:
+{"average" or language: value}}}. `join` copies the predictions of
 SAVE_DIR/by-language/LANGUAGE, each of another model, to SAVE_DIR/predictions. `join-outputs` names all checkpoints in
 the notes of FOLDER/LANGUAGE/generate-SPLIT.txt, so that they are scored together.
 """
@@ -42,8 +43,9 @@ def points(grid: str) -> None:
     if not axes or not all(flags) or len(set(flags)) < len(flags) or not all(map(all, values)):
         raise UserError(f"--grid {grid!r}: expected FLAG=VALUE,VALUE …, such as 'lr=1e-5,2e-5 batch-size=8,16'")
     for point in itertools.product(*values):
-        words = [f"--{flag} {value}" for flag, value in zip(flags, point)]
-        sys.stdout.write(" ".join(["-".join(point), *words]) + "\n")
+        settings = [*zip(flags, point)]
+        words = [f"--{flag} {value}" for flag, value in settings]
+        sys.stdout.write(" ".join([",".join(map("=".join, settings)), *words]) + "\n")
 
 
 def validation_values(folder: Path) -> tuple[dict[str, float], bool]:
@@ -62,20 +64,29 @@ def validation_values(folder: Path) -> tuple[dict[str, float], bool]:
     return values, higher
 
 
+def position(path: Path) -> dict[str, int]:
+    """Returns the epoch and the number of updates after which a checkpoint was saved."""
+    state = load_plain(path, mapped=True)
+    iterator = state["extra_state"]["train_iterator"]  # at the end of an epoch it names the next one
+    epoch = iterator["epoch"] - (not iterator["iterations_in_epoch"])
+    return {"epoch": epoch, "updates": state["optimizer_history"][-1]["num_updates"]}
+
+
 def choose(save_dir: str, *names: str) -> None:
     """Links the best checkpoints of the points `names`, the first of equal ones, and prints their values."""
     folder, validation, higher = Path(save_dir), {}, True
     for name in names:
         validation[name], higher = validation_values(folder / "grid" / name)
-    best_points = {}
+    best_points, positions = {}, {}
     for key in validation[names[0]]:
         values = {name: validation[name][key] for name in names}
         best_points[key] = best = (max if higher else min)(names, key=values.__getitem__)
         file_name = "checkpoint_best.pt" if key == AVERAGE else f"checkpoint_best_{key}.pt"
         (folder / file_name).unlink(missing_ok=True)
         (folder / file_name).symlink_to(os.path.join("grid", best, file_name))
-        sys.stdout.write(f"{key}: {best} ({values[best]:.2f})\n")
-    write_json(folder / "best.json", {"best": best_points, "validation": validation})
+        positions[key] = position(folder / file_name)
+        sys.stdout.write(f"{key}: {best}, epoch {positions[key]['epoch']} ({values[best]:.2f})\n")
+    write_json(folder / "best.json", {"best": best_points, "at": positions, "validation": validation})
 
 
 def join(save_dir: str, languages: str) -> None:

@@ -107,7 +107,10 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
     except UserError as error:
         if not in_save_dir or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
             raise
-        raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file") from error
+        count = sum(name.endswith(".pt") for name in os.listdir(cfg.checkpoint.save_dir))
+        remedy = "continue from another checkpoint of its folder with --restore-file"
+        remedy = remedy if count > 1 else "its folder has no other one: remove it, and training begins anew"
+        raise UserError(f"{error}; {remedy}") from error
     check_training(state, path)
     trained = state["task_state"]["fairseq_xl"]["task"]
     if in_save_dir and trained != cfg.task._name:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from fairseq_xl.data.labelled.labelled_examples import frame
 from fairseq_xl.errors import UserError
@@ -87,7 +88,7 @@ def masked_log_probabilities(
     if not isinstance(model, XLEncoderModel):
         raise UserError(f"minimal pairs need a masked language model, found {type(model).__name__}")
     masked_pairs = []  # index, masked sentence, position of the mask, pieces of the two sentences there
-    for index, pair in enumerate(pairs):
+    for index, pair in enumerate(tqdm(pairs, "encode", unit=" pairs", disable=None)):
         sides = [embedder.encode(f"{text}." if text[-1].isalnum() else text, language) for text in pair[1:]]
         if len(sides[0]) != len(sides[1]) or (sides[0] != sides[1]).sum() != 1:
             continue
@@ -97,7 +98,8 @@ def masked_log_probabilities(
         row = embedder.task.framing.sentence(np.where(sides[0] == sides[1], sides[0], dictionary.mask_index))
         masked_pairs.append((index, row, position + 1, [int(side[position]) for side in sides]))
     rows, pair_scores = [row for _, row, _, _ in masked_pairs], {}
-    for number, hidden in last_hidden_states(embedder, rows, language) if rows else ():
+    states = last_hidden_states(embedder, rows, language) if rows else ()
+    for number, hidden in tqdm(states, "score", len(rows), unit=" pairs", disable=None):
         index, _, position, pieces = masked_pairs[number]
         first, second = model.output(hidden[position]).float().log_softmax(-1)[pieces].tolist()
         pair_scores[index] = first, second

@@ -2,9 +2,10 @@
 
     fairseq-xl data split xqa/train.en.tsv xqa/train.fr.tsv xqa/train.de.tsv corpora/xqa --count 5000
 
-DEST gets train.en.tsv and valid.en.tsv. Lines with the same first text, the one after the label, stay together: those
-with the smallest hashes are held out. Further files are translations of the first one, line by line, and are split at
-the same lines. A line is an example of classification or ranking, or a source or target (train.en.src, train.en.tgt).
+DEST gets train.en.tsv and valid.en.tsv; a FILE may be of any split, such as test.en.tsv. Lines with the same first
+text, the one after the label, stay together: those with the smallest hashes are held out. Further files are
+translations of the first one, line by line, and are split at the same lines. A line is an example of classification or
+ranking, or a source or target (train.en.src, train.en.tgt).
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from fairseq_xl.io.text import is_blank
 from preprocess.commands import run
 
 SPLITS = ("train", "valid")
-FILE = re.compile(r"train\.[^.]+\.(tsv|src|tgt)")
+FILE = re.compile(r"[^.]+(\.[^.]+\.(?:tsv|src|tgt))")
 
 
 def held_out_lines(lines: list[str], count: int) -> set[int]:
@@ -40,9 +41,14 @@ def held_out_lines(lines: list[str], count: int) -> set[int]:
 
 def split(paths: list[Path], destination: Path, count: int) -> None:
     """Writes the files of both splits to the folder `destination`; raises UserError for files that it cannot split."""
+    endings: dict[str, Path] = {}
     for path in paths:
-        if not FILE.fullmatch(without_suffix(path.name)):
-            raise UserError(f"{path}: expected a file train.LANGUAGE.tsv, .src or .tgt")
+        match = FILE.fullmatch(without_suffix(path.name))
+        if match is None:
+            raise UserError(f"{path}: expected a file SPLIT.LANGUAGE.tsv, .src or .tgt")
+        if match[1] in endings:
+            raise UserError(f"{path}: {endings[match[1]]} too would become train{match[1]} and valid{match[1]}")
+        endings[match[1]] = path
     files = {path: read_lines(path) for path in paths}
     for path, lines in files.items():
         if path.resolve().parent == destination.resolve():
@@ -54,19 +60,21 @@ def split(paths: list[Path], destination: Path, count: int) -> None:
     held_out = held_out_lines(files[paths[0]], count)
     if len(held_out) == len(files[paths[0]]):
         raise UserError(f"--count {count}: {paths[0]} has no line left to train on")
-    for path, lines in files.items():
+    for ending, path in endings.items():
+        lines = files[path]
         for name in SPLITS:
             part = [line for i, line in enumerate(lines) if (i in held_out) == (name == "valid")]
-            write_lines(destination / f"{name}{without_suffix(path.name).removeprefix('train')}", part)
+            write_lines(destination / f"{name}{ending}", part)
+    more = f": --count {count}, and lines with the same first text stay together" if len(held_out) > count else ""
     logging.getLogger("preprocess").info(
-        "%s: %d of %d lines are held out", paths[0], len(held_out), len(files[paths[0]])
+        "%s: %d of %d lines are held out%s", paths[0], len(held_out), len(files[paths[0]]), more
     )
 
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = parser_of(__name__)
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="train.LANGUAGE.SUFFIX")
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="SPLIT.LANGUAGE.SUFFIX")
     parser.add_argument("destination", type=Path, metavar="DEST", help="folder to write")
     count = in_range(int, "1 or more")
     parser.add_argument("--count", action=count, required=True, metavar="N", help="lines of the validation file")

@@ -179,7 +179,7 @@ def _examples(
 ) -> Iterator[tuple[str, Example]]:
     """Yields the output file and the example of each line to write, and counts them."""
     examples = part.read(part.path, problems)
-    for language, label, texts in tqdm(examples, desc=description, unit=" examples", unit_scale=True, disable=None):
+    for language, label, texts in tqdm(examples, desc=description, unit=" examples", disable=None):
         name = part.files[language]
         if part.keeps_empty and not all(texts):
             counts[name]["empty"] += 1

@@ -146,9 +146,11 @@ def test_resuming_keeps_what_it_refuses(place, tmp_path, mistake):
     spoil(last)
     before = last.read_bytes() if last.is_file() else None
     line = line_of("pretraining", place, tmp_path / "run", "--max-update", 2, "--disable-validation")
-    remedy = "continue from another checkpoint of its folder with --restore-file" if sentence in (DAMAGED, NAN) else ""
-    fails(lambda: run_train(line), last, sentence, remedy)
-    assert [path.name for path in last.parent.iterdir()] == [last.name]
+    remedies = "its folder has no other one: remove it", "continue from another checkpoint of its folder with --restore"
+    for count, remedy in enumerate(remedies, start=1):
+        fails(lambda: run_train(line), last, sentence, remedy if sentence in (DAMAGED, NAN) else "")
+        assert len([*last.parent.iterdir()]) == count
+        (last.parent / "checkpoint_1_1.pt").write_bytes(place.pretraining.read_bytes())
     assert before == (last.read_bytes() if last.is_file() else None)
 
 

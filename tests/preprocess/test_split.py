@@ -45,8 +45,8 @@ def test_files_that_cannot_be_split(folder, capsys):
         ([english, folder / "out", "--count", 40], f"--count 40: {english} has no line left to train on"),
         ([folder / "in/train.de.tsv", folder / "out", "--count", 1], "line 2: an empty line; expected an example"),
         ([folder / "train.fr.tsv", folder / "out", "--count", 1], "train.fr.tsv: no such file"),
-        ([folder / "test.en.tsv", folder / "out", "--count", 1], "test.en.tsv: expected a file train.LANGUAGE.tsv"),
-        ([folder / "train.en.json", folder / "out", "--count", 1], "train.en.json: expected a file train.LANGUAGE.tsv"),
+        ([english, folder / "test.en.tsv", folder / "out", "--count", 1], f"{english} too would become train.en.tsv"),
+        ([folder / "train.en.json", folder / "out", "--count", 1], "train.en.json: expected a file SPLIT.LANGUAGE.tsv"),
     ):
         assert main(list(map(str, words))) == 1
         assert message in capsys.readouterr().err

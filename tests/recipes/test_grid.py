@@ -31,7 +31,7 @@ def test_the_papers_grids(capsys, grid, expected):
     best_of_grid.points(grid)
     lines = capsys.readouterr().out.splitlines()
     assert len({line.split()[0] for line in lines}) == expected
-    assert lines[1].split()[0].startswith("1e-5-") and lines[1].split()[1:3] == ["--lr", "1e-5"]
+    assert lines[1].split()[0].startswith("lr=1e-5,") and lines[1].split()[1:3] == ["--lr", "1e-5"]
 
 
 @pytest.mark.parametrize("grid", [" ", "lr", "lr=1e-5,", "lr=1 lr=2", "=1"])
@@ -49,11 +49,11 @@ def test_the_best_point_and_epoch_of_each_language_are_those_of_all_checkpoints(
     flags += ["--valid-langs", "en,de", "--best-by-language"]
     command = ["bash", "recipes/finetune.sh", "classification", data, folder, files, "en,de", ",".join(CODES), *flags]
     succeeded(run(*command, "--grid", "lr=0.002,0.01"))
-    trained = folder / "grid/0.01/checkpoint_last.pt"
+    trained = folder / "grid/lr=0.01/checkpoint_last.pt"
     before = trained.stat().st_mtime_ns
     succeeded(run(*command, "--grid", "lr=0.002,0.01,0.005"))
     assert trained.stat().st_mtime_ns == before
-    points = ["0.002", "0.01", "0.005"]
+    points = ["lr=0.002", "lr=0.01", "lr=0.005"]
     values, written = {}, {}
     for point in points:
         for epoch in range(1, EPOCHS + 1):
@@ -64,11 +64,12 @@ def test_the_best_point_and_epoch_of_each_language_are_those_of_all_checkpoints(
             for key, name in {"average": "accuracy", "en": "accuracy_en", "de": "accuracy_de"}.items():
                 values.setdefault(key, {})[point, epoch] = float(measured[name])
             written[point, epoch] = to
+    summary = json.loads((folder / "best.json").read_text())
     for code, key in {"en": "en", "de": "de", "fr": "average"}.items():
         best = max(values[key], key=lambda item: (values[key][item], -points.index(item[0]), item[1]))
         expected = (written[best] / f"test.{code}.tsv").read_text(encoding="utf-8")
         assert (folder / f"predictions/test.{code}.tsv").read_text(encoding="utf-8") == expected, (code, best, values)
-    summary = json.loads((folder / "best.json").read_text())
+        assert (summary["best"][key], summary["at"][key]["epoch"]) == best
     assert summary["best"].keys() == values.keys() and summary["validation"].keys() == set(points)
     scores = json.loads((folder / "scores.json").read_text())
     assert set(scores["languages"]) == set(CODES) and scores["missing"] == []
@@ -94,7 +95,7 @@ def test_grids_of_the_other_types(task_files, tmp_path, kind):
             point: load_plain(folder / f"grid/{point}/checkpoint_best_{code}.pt")["extra_state"]["best_by_language"][
                 code
             ]
-            for point in ("0.002", "0.01")
+            for point in ("lr=0.002", "lr=0.01")
         }
         assert best[code] == max(values, key=values.__getitem__)
         path = folder / f"grid/{best[code]}/checkpoint_best_{code}.pt"

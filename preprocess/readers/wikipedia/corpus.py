@@ -79,7 +79,7 @@ def _write(
     counts = {split: {"documents": 0, "lines": 0, "words": 0} for split in SPLITS}
     failed = []
     with replacing(outputs[0], make_folder=True) as train, replacing(outputs[1], make_folder=True) as valid:
-        documents = tqdm(_documents(files, workers, failed), desc=language, unit=" documents", unit_scale=True)
+        documents = tqdm(_documents(files, workers, failed), desc=language, unit=" documents")
         for split, lines in divided(documents, held_out):
             count, file = counts[split], train if split == "train" else valid
             if sentences_of:
@@ -91,6 +91,9 @@ def _write(
             count["words"] += len(text.split())
     if failed:
         logger.warning("%s: wikiextractor failed at %d articles, which are left out", language, len(failed))
+    if not counts["valid"]["documents"]:
+        sentence = "%s: no validation text, which is at most a tenth of %d documents: corpus.yaml names none"
+        logger.warning(sentence, language, counts["train"]["documents"])
     return counts | {"failed": len(failed)}
 
 

@@ -94,7 +94,7 @@ class TranslationMemory(Archive):
                     name.rsplit(".", 1)[1]: stack.enter_context(replacing(output, make_folder=True))
                     for name, output in outputs.items()
                 }
-                for texts in tqdm(_units(cast(IO[bytes], file)), desc=self.name, unit=" units", unit_scale=True):
+                for texts in tqdm(_units(cast(IO[bytes], file)), desc=self.name, unit=" units"):
                     for language, side in sides.items():
                         side.write(f"{texts.get(language, '')}\n".encode())
         except (ElementTree.ParseError, gzip.BadGzipFile, EOFError, zlib.error) as error:

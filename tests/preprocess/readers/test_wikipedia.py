@@ -238,6 +238,12 @@ def test_validation_hardly_changes_with_more_articles():
     assert len(few & more) > 35
 
 
+def test_a_language_of_few_articles_has_no_validation_text(tmp_path, wikiextractor, capsys):
+    assert main([str(tmp_path / "out"), f"en={write(tmp_path / 'enwiki.xml', many(4))}"]) == 0
+    assert "en: no validation text, which is at most a tenth of 4 documents" in capsys.readouterr().err
+    assert "valid" not in (tmp_path / "out/corpus.yaml").read_text(encoding="utf-8")
+
+
 def test_the_description_is_one_that_preprocess_reads(tmp_path, wikiextractor):
     source = write(tmp_path / "enwiki.xml", many(60))
     assert main([str(tmp_path / "out"), f"en={source}", f"simple={source}"]) == 0

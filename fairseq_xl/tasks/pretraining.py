@@ -262,9 +262,7 @@ class XLPretrainingTask(TrainingTask):
             if run.dataset[name] is None or not all(limited.values()):
                 continue
             limits = ", ".join(limit for limits in limited.values() for limit in limits)
-            if name == "max_tokens" and run.dataset[name] >= max(sizes):  # fairseq-train requires a limit
-                logger.info("--max-tokens %d is not used: the size of a batch is %s", run.dataset[name], limits)
-            else:
+            if name != "max_tokens" or run.dataset[name] < max(sizes):  # fairseq-train requires a limit
                 unused[f"--{name.replace('_', '-')} {run.dataset[name]}"] = f"the size of a batch is {limits}"
         if self.cfg.langs and 1 not in counts:
             unused[f"--langs {self.cfg.langs}"] = "no objective reads monolingual text"

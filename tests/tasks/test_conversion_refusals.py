@@ -107,6 +107,7 @@ def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path
         (("--to", "fairseq", "--no-tokenizer"), "--no-tokenizer: not for --to fairseq"),
         (("--layer", 1), "--layer: not for --to transformers"),
         (("--lang", "qq"), "language 'qq' has no symbol in the dictionary"),
+        (("--to", "transformers.js", "--layer", 1), "--layer: not for --to transformers.js"),
     ):
         with pytest.raises(UserError, match=message):
             run(tmp_path / "ours", tmp_path / "more", *options)

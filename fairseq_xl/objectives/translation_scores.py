@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_xl.data.corpora.token_stream import piece_counts, training_texts
+from fairseq_xl.data.corpora.token_stream import piece_counts
+from fairseq_xl.data.store.manifest import is_begun
+from fairseq_xl.data.store.plain_folder import indices
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.joint_dictionary import UNMARKED, XLDictionary
 from fairseq_xl.errors import UserError
@@ -185,3 +187,9 @@ class TranslationScorer:
         bleu = [[name, *(f"{name}_{code}" for code in [*codes, *mean])] for name, codes in directions.items() if codes]
         free = [f"{name}_{direction}" for name in self.reference_free for direction in scored]
         return [*itertools.chain.from_iterable(bleu), *free]
+
+
+def training_texts(folder: str | Path, language: str) -> list[Path]:
+    """Path prefixes of the binarized training texts of a language: the monolingual text, then its sides of bitexts."""
+    pairs = [path.with_suffix("") for path in indices(folder) if path.match(f"*-*/train.*.{language}.idx")]
+    return list(filter(is_begun, [Path(folder) / language / "train", *pairs]))

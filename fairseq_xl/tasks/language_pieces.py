@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_xl.data.corpora.token_stream import piece_counts, training_texts
+from fairseq_xl.data.corpora.token_stream import piece_counts
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
+from fairseq_xl.objectives.translation_scores import training_texts
 
 #: minimum share of a piece in a language's text, relative to its share in any other language's. On LibreOffice help,
 #: with German as the language, it bans 0.4 % of German running text and 63 % of English

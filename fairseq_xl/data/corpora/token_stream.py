@@ -9,8 +9,6 @@ from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.line_corpus import filled_lines
 from fairseq_xl.data.corpora.sampling import draw_passes
 from fairseq_xl.data.store.binarized_text import open_text
-from fairseq_xl.data.store.manifest import is_begun
-from fairseq_xl.data.store.plain_folder import indices
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import Reopened
 
@@ -70,15 +68,5 @@ class TokenStream(Reopened, Corpus):
 
 
 def piece_counts(path: str | Path, language: str, symbols: int, tokens: int | None = None) -> Numbers:
-    """Number of occurrences of each of V symbols in the binarized text of a language: (V,).
-
-    Args:
-        tokens: number of tokens, from the beginning of the text, that are counted; None: all.
-    """
+    """Number of occurrences of each of V symbols in the first `tokens` (None: all) of a language's text: (V,)."""
     return TokenStream(path, language, symbols).text.counts(tokens)
-
-
-def training_texts(folder: str | Path, language: str) -> list[Path]:
-    """Path prefixes of the binarized training texts of a language: the monolingual text, then its sides of bitexts."""
-    pairs = [path.with_suffix("") for path in indices(folder) if path.match(f"*-*/train.*.{language}.idx")]
-    return list(filter(is_begun, [Path(folder) / language / "train", *pairs]))

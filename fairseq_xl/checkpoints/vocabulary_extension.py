@@ -12,6 +12,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from fairseq_xl.checkpoints import wordpiece_extension
 from fairseq_xl.checkpoints.identity import encoding_of, found_in
+from fairseq_xl.checkpoints.layouts import published_origin
 from fairseq_xl.checkpoints.sentencepiece_surgery import extend, ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, initial_rows, read_checkpoint
 from fairseq_xl.data.store.manifest import first_folder, manifest_tokenizers, read_manifest
@@ -53,6 +54,10 @@ def extend_vocabulary(options: Any) -> None:
         _write_manifest(Path(options.new_data or data), folder, new.languages)
         changed = change_vocabulary(checkpoint, options.checkpoint, old, new, rows, options.output, encoding_of(folder))
         save_checkpoint(changed, folder / CHECKPOINT)
+        if old.languages == new.languages and not options.new_data:
+            is_model = (folder / MODEL).is_file()
+            pieces = read_model(folder / MODEL).pieces if is_model else ()
+            published_origin.extend(data, folder, old, new, {piece.piece: piece.score for piece in pieces})
     languages = ", ".join(new.languages)
     logger.info("%s: %d symbols, before %d; languages: [%s]", options.output, len(new), len(old), languages)
 

@@ -20,7 +20,7 @@ from fairseq_xl.checkpoints.layouts.published_files import CONFIG, TOKENIZER_CON
 from fairseq_xl.checkpoints.parameter_names import OF_SYMBOLS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import json_object, write_json
+from fairseq_xl.io.files import json_object, write_json, write_lines
 
 FOLDER, _DESCRIPTION, _PARAMETERS = "published", "origin.json", "parameters.safetensors"
 TOKENIZER_FILES = (
@@ -120,3 +120,49 @@ def read(data: Path, model: Own, head: str | None, layout: str | None) -> Origin
     except (KeyError, TypeError, ValueError, AssertionError):
         raise UserError(f"{path} is damaged: expected what `fairseq-xl model convert` wrote") from None
     return origin if is_same and fits else None
+
+
+def extend(source: Path, target: Path, old: XLDictionary, new: XLDictionary, scores: Mapping[str, float]) -> None:
+    """Writes `published/` of a model with new pieces in its folder `target`: they follow the old rows, which stay.
+
+    Without effect if the folder `source` has none, and if the rows of the tokenizer cannot have this order: without
+    tokenizer.json SentencePiece's `<mask>` is the last one, and pieces of BPE depend on merges.
+
+    Args:
+        old, new: the dictionaries of `source` and `target`, which have the same languages.
+        scores: the scores of new unigram pieces.
+    """
+    folder, ids = source / FOLDER, {symbol: row for row, symbol in enumerate(new.symbols)}
+    content = json_object(folder / _DESCRIPTION) if (folder / _DESCRIPTION).is_file() else {}
+    if content.get("dictionary") != old.digest():
+        return
+    symbols = [old.symbols[row] for row in content["rows"]]
+    while symbols[-1] not in ids:  # rows of padding
+        symbols.pop()
+    old_symbols = set(old.symbols)
+    added = [symbol for symbol in new.symbols if symbol not in old_symbols]
+    tokenizer = json_object(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else {}
+    words = (folder / WORDPIECES).read_text(encoding="utf-8").splitlines() if (folder / WORDPIECES).is_file() else []
+    kind = tokenizer.get("model", {}).get("type", "WordPiece" if words else None)
+    if kind not in ("Unigram", "WordPiece") or not ids.keys() >= {*symbols} or len(words) not in (0, len(symbols)):
+        return
+    if tokenizer:
+        vocabulary = tokenizer["model"]["vocab"]
+        tokens = {token["id"]: token["content"] for token in tokenizer.get("added_tokens") or ()}
+        if kind == "Unigram":
+            vocabulary += [[tokens.get(row), 0.0] for row in range(len(vocabulary), len(symbols))]
+            vocabulary += [[piece, scores[piece]] for piece in added]
+        else:
+            vocabulary |= {piece: row for row, piece in enumerate(added, start=len(symbols))}
+        has_gap = len(vocabulary) != len(symbols) + len(added) or (kind == "Unigram" and [None, 0.0] in vocabulary)
+        if has_gap or max(tokens, default=0) >= len(symbols):
+            return
+    numbered_by_itself = (PIECES, "sentencepiece.model", "spiece.model")
+    shutil.copytree(folder, target / FOLDER, ignore=shutil.ignore_patterns(*numbered_by_itself))
+    if tokenizer:
+        write_json(target / FOLDER / TOKENIZER, tokenizer)
+    if words:
+        write_lines(target / FOLDER / WORDPIECES, [*words, *added])
+    rows = [ids[symbol] for symbol in [*symbols, *added]]
+    write_json(target / FOLDER / _DESCRIPTION, content | {"dictionary": new.digest(), "rows": rows})
+    write_json(target / FOLDER / CONFIG, json_object(folder / CONFIG) | {"vocab_size": len(rows)})

@@ -6,6 +6,7 @@ The head is YAML as model hubs read it. What no file says, such as the license, 
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_xl.checkpoints.description import describe_checkpoint
 from fairseq_xl.checkpoints.identity import Checkpoint
+from fairseq_xl.checkpoints.parameter_names import BIAS
 from fairseq_xl.data.store.manifest import data_folders, read_manifest
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import json_object
@@ -58,7 +60,8 @@ def model_card(checkpoint: Checkpoint, title: str, scores: Sequence[Path] = ()) 
     Raises `UserError` for a damaged manifest or score file.
     """
     description, identity = describe_checkpoint(checkpoint), checkpoint.identity
-    kinds = [identity.get("head"), identity["task"], *str(identity.get("objectives") or "").split(",")]
+    objectives = str(identity.get("objectives") or "").split(",") if BIAS in checkpoint.state else []
+    kinds = [identity.get("head"), identity["task"], *objectives]
     tag = next((TAGS[kind] for kind in kinds if kind in TAGS), "feature-extraction")
     languages = [f"- {json.dumps(code)}" for code in identity["languages"]]  # no: is false in YAML
     head = ["---", "language:", *languages, LICENSE, f"pipeline_tag: {tag}", "tags:", "- fairseq_xl", "---"]
@@ -100,6 +103,8 @@ def _settings(cfg: dict[str, Any]) -> Iterator[str]:
             if field.name in OF_THE_MACHINE | seen or value in (None, False, default) or str(value) == str(default):
                 continue
             seen.add(field.name)
+            if field.name == "objective_options":
+                value = re.sub(r"\S*task_files=\S+ ?", "", str(value))
             yield f"{option_name(field.name)[2:]}: {json.dumps(value, ensure_ascii=False, default=str)}"
 
 
@@ -125,5 +130,9 @@ def _inputs(checkpoint: Checkpoint) -> Iterator[tuple[str, Any]]:
     if not isinstance(read, dict):
         raise UserError(f"{checkpoint.path} is damaged: its 'inputs' are not files by split")
     for split, files in read.items():
-        rows = {name: str(entry).split() for name, entry in files.items() if not name.endswith(".idx")}
+        entries = files.items() if isinstance(files, dict) else [(split, "")]
+        rows = {name: str(entry).split() for name, entry in entries if not str(name).endswith(".idx")}
+        for name, row in rows.items():
+            if len(row) < 2 or not row[0].isdecimal():
+                raise UserError(f"{checkpoint.path} is damaged: its inputs have no fingerprint of {name}")
         yield split, {name: {"bytes": int(size), "blake2b": digest} for name, (size, digest, *_) in rows.items()}

@@ -104,7 +104,8 @@ def _divide(addition: Addition, options: Any, text_files: dict[str, str]) -> Non
         held_out = max(2, min(HELD_OUT_PAIRS, count // PART))
         if held_out >= count:
             raise UserError(f"--pairs {name}: expected more than {held_out} different pairs, found {count}")
-        addition.pairs.setdefault(name, [side[-held_out:] for side in sides])
+        if not {name, "-".join(reversed(codes))} & addition.pairs.keys():  # --test has them
+            addition.pairs[name] = [side[-held_out:] for side in sides]
         texts = dict(zip(codes, (side[:-held_out] for side in sides)))
         (old,) = {*codes} - {new}
         addition.new_text += [] if new in text_files else texts[new]

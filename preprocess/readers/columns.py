@@ -11,7 +11,8 @@ become their names.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -29,6 +30,7 @@ from preprocess.readers.folder import describe
 from preprocess.stages import Stages, locked
 
 ROWS = 1000  # rows in memory at a time
+SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can have halves of characters, which UTF-8 has not
 PARQUET, ARROW = ".parquet", ".arrow"
 
 
@@ -78,24 +80,27 @@ def rows_of(path: Path, columns: Sequence[str]) -> Iterator[list[Any]]:
     import pyarrow
 
     try:
-        schema, batches = _batches(path, [name.partition(".")[0] for name in columns])
-        labels = _labels(schema)
-        names = [labels.get(name, {}) for name in columns]
+        schema, batches = _batches(path, columns)
+        names = [_labels(schema, name) for name in columns]
         for row in (row for batch in batches for row in batch.to_pylist()):
             yield [_named(_value(row, name, path), classes) for name, classes in zip(columns, names)]
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path} is damaged or has another format: {str(error).splitlines()[0]}") from error
 
 
-def _batches(path: Path, columns: list[str]) -> tuple[Any, Iterator[Any]]:
-    """The schema of a file, and its rows of some columns in pieces."""
+def _batches(path: Path, columns: Sequence[str]) -> tuple[Any, Iterator[Any]]:
+    """The schema of a file, and its rows of some columns in pieces; raises UserError for a missing column."""
     import pyarrow
     import pyarrow.parquet
 
     if path.suffix == PARQUET:
         file = pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER)
-        present = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
-        return file.schema_arrow, file.iter_batches(ROWS, columns=present)
+        names = file.schema_arrow.names
+        roots = {name: name if name in names else name.partition(".")[0] for name in columns}
+        for name, root in roots.items():
+            if root not in names:
+                raise _no_column(path, name, names)
+        return file.schema_arrow, file.iter_batches(ROWS, columns=list(dict.fromkeys(roots.values())))
     reader = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path)))
     return reader.schema, (batch.slice(first, ROWS) for batch in reader for first in range(0, batch.num_rows, ROWS))
 
@@ -117,27 +122,32 @@ def _value(row: dict[str, Any], name: str, where: object) -> Any:
     value: Any = row
     for part in [name] if name in row else name.split("."):
         if not isinstance(value, dict) or part not in value:
-            raise UserError(f"{where}: there is no column {name}, expected one of {', '.join(map(str, row))}")
+            raise _no_column(where, name, row)
         value = value[part]
     return value
 
 
-def _labels(schema: Any) -> dict[str, dict[int, str]]:
-    """{column: {number: name}} of the labels that the metadata of a dataset name."""
+def _no_column(where: object, name: str, names: Iterable[str]) -> UserError:
+    return UserError(f"{where}: there is no column {name}, expected one of {', '.join(map(str, names))}")
+
+
+def _labels(schema: Any, column: str) -> dict[int, str]:
+    """{number: name} of the labels of a column that the metadata of a dataset name."""
     try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        entries = {
-            name: entry.get("feature", entry) if isinstance(entry, dict) else {} for name, entry in features.items()
-        }
-        return {name: dict(enumerate(entry["names"])) for name, entry in entries.items() if "names" in entry}
-    except (KeyError, ValueError, TypeError, AttributeError):
+        entry = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        for part in [column] if column in entry else column.split("."):
+            entry = entry[part]
+            entry = entry.get("feature", entry) if isinstance(entry, dict) else entry
+        return dict(enumerate(entry["names"]))
+    except (KeyError, ValueError, TypeError):
         return {}
 
 
 def _named(value: Any, names: dict[int, str]) -> Any:
+    """The names of labels; None for the number of a label that is missing, such as -1."""
     if isinstance(value, list):
         return [_named(element, names) for element in value]
-    return names.get(value, value) if names and isinstance(value, int) else value
+    return names.get(value) if names and isinstance(value, int) else value
 
 
 def lines_of_row(values: Sequence[Any], documents: bool, where: str) -> list[str]:
@@ -153,13 +163,16 @@ def lines_of_row(values: Sequence[Any], documents: bool, where: str) -> list[str
     if documents and not lists:
         rows = [(line,) for line in _text(values[0], where).split("\n") if not is_blank(line)]
     cells = [[text_of_line(_text(value, where)) for value in row] for row in rows]
+    if lists and not all(map(all, cells)):
+        raise UserError(f"{where}: an element of a list is empty")
     return ["\t".join(row) for row in cells] + [""] * bool(lists or (documents and cells))
 
 
 def _text(value: Any, where: str) -> str:
-    if value is None or isinstance(value, (dict, list, bytes)):
+    text = json.dumps(value) if isinstance(value, bool) else str(value)
+    if value is None or isinstance(value, (dict, list, bytes)) or SURROGATE.search(text):
         raise UserError(f"{where}: expected text or a number, found {quoted(value)}")
-    return str(value)
+    return text
 
 
 def _write(output: Path, source: Source, files: list[Path], documents: bool) -> dict[str, int]:

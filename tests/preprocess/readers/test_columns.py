@@ -88,6 +88,8 @@ def test_documents(tmp_path):
         ('{"text": "a"}\n{"te', "mono/train.en={}:text", "line 2: expected a JSON object on each line: "),
         ('{"text": null}\n', "mono/train.en={}:text", "row 1: expected text or a number, found None"),
         ('{"a": ["x"], "b": ["y", "z"]}\n', "t.tsv={}:a,b", "row 1: expected lists of equal length in all columns"),
+        ('{"text": "a\\ud800"}\n', "mono/train.en={}:text", "row 1: expected text or a number, found 'a"),
+        ('{"a": ["x", " "]}\n', "t.tsv={}:a", "row 1: an element of a list is empty"),
         ("", "mono/train.en={}:text", "has no rows"),
         (None, "mono/train.en={}:text", "there is no such file or folder"),
         ("", "mono/train.en={}", "expected FILE=SOURCE:COLUMNS, such as"),
@@ -104,11 +106,23 @@ def test_mistakes(tmp_path, capsys, content, argument, expected):
     assert not list(tmp_path.glob("out/**/*.en"))
 
 
+def test_labels_that_are_missing_and_nested(tmp_path, capsys):
+    label = {"names": ["no", "yes"], "_type": "ClassLabel"}
+    rows = [{"gold": {"label": 1}, "label": -1, "sure": True}]
+    source = write_dataset(tmp_path / "test", rows, {"gold": {"label": label}, "label": label}, 1)
+    assert main([str(tmp_path / "out"), f"a.tsv={source}:gold.label,sure"]) == 0
+    assert read(tmp_path / "out/a.tsv") == ["yes\ttrue"]
+    assert main([str(tmp_path / "other"), f"a.tsv={source}:label"]) == 1
+    assert "row 1: expected text or a number, found None" in capsys.readouterr().err
+
+
 def test_a_damaged_file_and_a_folder_of_splits(tmp_path, capsys):
     import pyarrow.parquet
 
     path = tmp_path / "rows.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    assert main([str(tmp_path / "out"), f"mono/train.en={path}:text"]) == 1
+    assert "there is no column text, expected one of id, translation" in capsys.readouterr().err
     path.write_bytes(path.read_bytes()[:-100])
     assert main([str(tmp_path / "out"), f"mono/train.en={path}:id"]) == 1
     assert "rows.parquet is damaged or has another format" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from fairseq_xl.commands.model_extend_vocabulary import main as extend
 from fairseq_xl.errors import UserError, in_range, positive_integer
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import json_object, write_json, write_lines
+from fairseq_xl.io.fingerprints import sha256_of, symbols_digest
 from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
@@ -59,12 +60,14 @@ def main(options: Options) -> dict[str, Any]:
         raise UserError(f"{output} exists: name a new folder")
     addition = language_addition.read_addition(origin, options)
     settings = {name: value for name, value in vars(options).items() if name not in ("json", "output_json")}
+    files = [sha256_of(path) for path in sorted(origin.iterdir()) if path.is_file()]
+    settings["sha256"] = symbols_digest([*files, repr((addition.examples, addition.pairs, addition.lines))])
     if not work.exists():
         with new_folder(work) as folder:
             _prepare(addition, options, folder)
             write_json(folder / ARGUMENTS, settings)
     elif json_object(work / ARGUMENTS) != settings:
-        raise UserError(f"{work} was begun with other arguments: repeat them, or remove it")
+        raise UserError(f"{work} was begun with other arguments or files: repeat them, or remove it")
     configs = [work / TRAINING, *([options.config] if options.config else [])]
     saved = {"save_dir": work / "run", "init_from": work / "extended"}
     fairseq_xl.train(work / "data", configs, **saved)

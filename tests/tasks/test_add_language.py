@@ -193,8 +193,14 @@ def test_a_head_stays_and_an_interrupted_training_goes_on(data_bin, text, tmp_pa
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("fairseq_xl.inference.language_addition.copy_trained", interrupted)
         main(words)
-    with pytest.raises(UserError, match=r"out.work was begun with other arguments: repeat them, or remove it"):
+    with pytest.raises(UserError, match=r"out.work was begun with other arguments or files: repeat them, or remove it"):
         main([*words, "--share", "0.2"])
+    config = tmp_path / "original" / "config.json"
+    content = config.read_text()
+    config.write_text(f"{content} ")
+    with pytest.raises(UserError, match="other arguments or files"):
+        main(words)
+    config.write_text(content)
     with monkeypatch.context() as patch:
         patch.setattr("fairseq_xl.inference.language_addition.write_corpus", interrupted)  # not prepared again
         main(words)

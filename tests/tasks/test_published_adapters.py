@@ -68,6 +68,9 @@ def test_an_adapter_is_merged(adapter, tmp_path, scale, more):
     [
         ({"peft_type": "IA3"}, "is no LoRA adapter: it has 'IA3'"),
         ({"use_dora": True}, "use_dora is True; only False can be merged"),
+        ({"lora_bias": True}, "lora_bias is True; only False can be merged"),
+        ({"init_lora_weights": "pissa_niter_4"}, "'pissa_niter_4'; only True, False, gaussian, eva, orthogonal can be"),
+        ({"alora_invocation_tokens": [5]}, r"alora_invocation_tokens is \[5\]; only None can be merged"),
         ({"base_model_name_or_path": "org/elsewhere"}, "names the base model 'org/elsewhere': put its folder beside"),
     ],
 )
@@ -87,6 +90,9 @@ def test_an_adapter_of_another_model_is_refused(adapter, tmp_path):
             {name.replace("layer.0", "layer.9"): torch.zeros(4, 16)},
             "layer.9.attention.self.query.weight, which .* lacks",
         ),
+        ({name.replace("A.weight", "B.bias"): torch.zeros(16)}, "lora_B.bias, which cannot be merged"),
+        ({name.replace("lora_A", "lora_magnitude_vector"): torch.zeros(16)}, "vector.weight, which cannot be merged"),
+        ({name.replace("layer.0", "layer.9").replace("_A", "_B"): torch.zeros(16, 4)}, "B.weight, which cannot be"),
     ):
         content = {key: value.contiguous() for key, value in (weights | wrong).items()}
         safetensors.torch.save_file(content, folder / "adapter_model.safetensors")

@@ -19,8 +19,13 @@ from fairseq_xl.io.files import json_object
 CONFIG, WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
 #: task_type of an adapter -> its head, which it stores itself
 _HEADS = {"SEQ_CLS": SEQUENCES, "TOKEN_CLS": TOKEN_LABELS, "QUESTION_ANS": QUESTIONS}
-#: settings -> the only value whose weights are W + s B A
-_ONLY: dict[str, Any] = {"use_dora": False, "fan_in_fan_out": False, "rank_pattern": {}, "alpha_pattern": {}}
+#: settings -> the only values whose weights are W + s B A; other initial weights change W
+_ONLY: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("use_dora", "fan_in_fan_out", "lora_bias"), (False,)),
+    **dict.fromkeys(("rank_pattern", "alpha_pattern"), ({},)),
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
+    "alora_invocation_tokens": (None,),
+}
 _SAVED = re.compile(r"\.modules_to_save(\.default)?(?=\.)")
 
 
@@ -44,6 +49,8 @@ class Adapter:
                 merged[name] = value  # of a head, or a bias
             elif part.startswith(("A", "embedding_A")):
                 self._add(merged, f"{module}.weight", value, self.weights.get(key.replace("_A", "_B")), part)
+            elif not part.startswith(("B", "embedding_B")) or key.replace("_B", "_A") not in self.weights:
+                raise UserError(f"{self.folder} has {key}, which cannot be merged")
         return merged
 
     def _add(self, merged: State, name: str, down: Any, up: Any, part: str) -> None:
@@ -66,8 +73,9 @@ def read_adapter(folder: Path) -> Adapter | None:
     if config.get("peft_type") != "LORA" or type(rank) is not int or rank < 1 or not isinstance(alpha, (int, float)):
         raise UserError(f"{folder / CONFIG} is no LoRA adapter: it has {quoted(config.get('peft_type'))}, r {rank}")
     for key, only in _ONLY.items():
-        if config.get(key, only) not in (only, None):
-            raise UserError(f"{folder / CONFIG}: {key} is {quoted(config[key])}; only {only} can be merged")
+        if config.get(key) not in (*only, None):
+            values = ", ".join(map(str, only))
+            raise UserError(f"{folder / CONFIG}: {key} is {quoted(config[key])}; only {values} can be merged")
     places = [Path(str(name)), folder / str(name), folder.parent / Path(str(name)).name]
     base = next((place for place in places if (place / "config.json").is_file()), None)
     if base is None:

@@ -38,7 +38,7 @@ from fairseq_xl.checkpoints.parameter_names import (
 from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.data.vocabulary.joint_dictionary import write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, language_symbols
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import json_object
 
 NEVER = -100.0  # added to the output bias of symbols that are never predicted: exp(-100) is 0 beside 1 in float32
@@ -165,6 +165,7 @@ def _transformers(weights: State, file: Path, adapter: Adapter | None = None) ->
     if layout is None:
         types = ", ".join(sorted(layouts))
         raise UserError(f"config.json has model_type {config.get('model_type')!r}; {types} can be converted")
+    _refuse_code(file.parent)
     if layout.compares_values and any(value.is_meta for value in weights.values()):
         weights = check_parameters(published_files.load_weights(file))
     if adapter:
@@ -174,6 +175,13 @@ def _transformers(weights: State, file: Path, adapter: Adapter | None = None) ->
     heads = tuple(name for name in weights if re.match(layout.ignored_heads, name))
     weights = {name: value for name, value in weights.items() if name not in heads}
     return replace(_published(layout, weights, config, file), left_out=() if head else heads, head=head)
+
+
+def _refuse_code(folder: Path) -> None:
+    for path in (folder / published_files.CONFIG, folder / published_files.TOKENIZER_CONFIG):
+        code = json_object(path).get("auto_map") if path.is_file() else None
+        if code:
+            raise UserError(f"{path.name} names code of its own, auto_map {quoted(code)}: no code of a model is run")
 
 
 def _published(layout: Layout, weights: State, settings: Settings, file: Path) -> Published:

@@ -63,6 +63,18 @@ def code(folder, data_bin):
     (folder / "modeling.py").write_text("raise SystemExit('ran')")
 
 
+def code_in(name):
+    """Code that a folder of a known model_type names in a file."""
+
+    def make(folder, data_bin):
+        xlm_roberta(folder, data_bin)
+        content = json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
+        (folder / name).write_text(json.dumps(content | {"auto_map": {"AutoModel": "modeling.Mine"}}))
+        (folder / "modeling.py").write_text("raise SystemExit('ran')")
+
+    return make
+
+
 BAD = {
     "half a file": (damaged, "model.safetensors is not a safetensors file, or it is damaged or cut short"),
     "a shard is missing": (without_shard, "model-00002.* cannot be read as a checkpoint: No such file"),
@@ -71,6 +83,11 @@ BAD = {
     "another vocabulary": (another_vocabulary, "token embeddings have 83 rows, but .*dict.txt lists 12 symbols"),
     "another kind": (another_kind, "model_type 'gpt2'; bart, bert, camembert, distilbert, encoder-decoder, mbart, ro"),
     "code": (code, "model_type 'mine'; "),
+    "code of the model": (code_in("config.json"), "config.json names code of its own, .*modeling.Mine'}: no code"),
+    "code of the tokenizer": (
+        code_in("tokenizer_config.json"),
+        "tokenizer_config.json names code of its own, auto_map",
+    ),
 }
 
 

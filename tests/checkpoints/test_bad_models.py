@@ -142,6 +142,9 @@ BAD = {
     "id2lang has no numbers": ("xlm", with_json("config.json", id2lang={"a": "de"}), "", "its 'id2lang' is "),
     "lang2id is text": ("xlm", with_json("config.json", lang2id="de"), "", "its 'lang2id' is 'de', expected language"),
     "model_type is a list": ("xlm_r", with_json("config.json", model_type=["a"]), "", r"its 'model_type' is \['a'\], "),
+    "classes are a number": ("xlm_r", with_json("config.json", architectures=5), "", "its 'architectures' is 5, exp"),
+    "labels are a list": ("xlm_r", with_json("config.json", id2label=["a"]), "", r"its 'id2label' is \['a'\], "),
+    "dropout is text": ("xlm_r", with_json("config.json", classifier_dropout="a"), "", "dropout' is 'a', expected"),
     "heads are text": (
         "xlm_r",
         with_json("config.json", num_attention_heads="2"),

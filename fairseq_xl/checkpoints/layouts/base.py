@@ -181,7 +181,7 @@ class Layout:
 
         Raises `UserError` for labels that are not those of its outputs.
         """
-        classes = [name for name in settings.get("architectures") or () if isinstance(name, str)]
+        classes = settings.get("architectures") or ()
         kind = next((kind for kind in (SEQUENCES, TOKEN_LABELS, QUESTIONS) for name in classes if kind in name), "")
         names = self.head_names(kind)
         if not kind or not weights.keys() >= {*names.values()} or settings.get("problem_type") not in (None, ONE_LABEL):

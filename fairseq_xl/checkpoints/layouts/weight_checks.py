@@ -88,12 +88,17 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
         "num_attention_heads n_heads encoder_attention_heads decoder_attention_heads encoder_ffn_dim decoder_ffn_dim "
         "encoder_ffn_embed_dim decoder_ffn_embed_dim",
     ),
-    "a number": (lambda value: type(value) in (int, float), "layer_norm_eps pad_token_id"),
+    "a number": (lambda value: type(value) in (int, float), "layer_norm_eps pad_token_id classifier_dropout"),
     "true or false": (
         lambda value: type(value) in (bool, int),
         "gelu_activation scale_embedding no_scale_embedding encoder_normalize_before decoder_normalize_before",
     ),
     "text": (lambda value: isinstance(value, str), "model_type hidden_act activation_function activation_fn"),
+    "a list of texts": (
+        lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+        "architectures",
+    ),
+    "numbers with labels": (lambda value: isinstance(value, Mapping), "id2label"),
     "numbers with language codes": (
         lambda value: _is_mapping(value, lambda index, code: str(index).isdecimal() and _is_language(code)),
         "id2lang",

@@ -45,6 +45,7 @@ def test_settings_are_applied_and_written_back(sentences, tmp_path, capsys):
     from sentence_transformers import SentenceTransformer
 
     theirs = tmp_path / "theirs"
+    (theirs / "2_Normalize/config.json").unlink(missing_ok=True)  # as in released folders
     run(theirs, tmp_path / "ours")
     rows = [0, 1, 3]
     for more, prompt in (((), {}), (("--prompt", "query"), {"prompt_name": "query"})):
@@ -60,6 +61,7 @@ def test_settings_are_applied_and_written_back(sentences, tmp_path, capsys):
     again = SentenceTransformer(str(tmp_path / "back"), device="cpu", local_files_only=True)
     assert again.max_seq_length == 9 and again.prompts == sentences.prompts
     np.testing.assert_allclose(again.encode([*SENTENCES, LONG]), sentences.encode([*SENTENCES, LONG]), atol=1e-6)
+    assert not (tmp_path / "ours/2_Normalize").exists()
     for name in ("modules.json", "config_sentence_transformers.json", "1_Pooling/config.json"):
         assert (tmp_path / "back" / name).read_bytes() == (theirs / name).read_bytes()
 
@@ -97,3 +99,17 @@ def test_other_modules_are_not_read(sentences, tmp_path, caplog):
     run(path.parent, tmp_path / "ours")
     assert "settings of sentence embeddings are left out: " in caplog.text
     assert not (tmp_path / "ours/modules.json").exists()
+
+
+@pytest.mark.parametrize("sentences", ["mean"], indirect=True)
+def test_settings_of_no_use_are_refused(sentences, tmp_path):
+    for name, change, sentence in (
+        ("sentence_bert_config.json", {"max_seq_length": -5}, "config.json: max_seq_length is -5, expected a positive"),
+        ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "default_prompt_name is 'x'"),
+    ):
+        path = tmp_path / "theirs" / name
+        content = path.read_text() if path.is_file() else "{}"
+        path.write_text(json.dumps(json.loads(content) | change))
+        with pytest.raises(UserError, match=sentence):
+            read_settings(path.parent)
+        path.write_text(content)

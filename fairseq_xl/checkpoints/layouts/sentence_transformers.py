@@ -64,15 +64,19 @@ def read_settings(folder: Path) -> SentenceSettings | None:
         raise UserError(f"{folder} has pooling {', '.join(modes)}, or lower case; expected mean or cls")
     if any(texts.values()) and pooling.get("include_prompt", True) is not True:
         raise UserError(f"{folder} leaves out the tokens of prompts in pooling")
-    longest = length.get("max_seq_length")
+    longest, default = length.get("max_seq_length"), prompts.get("default_prompt_name")
+    if longest is not None and (type(longest) is not int or longest < 1):
+        raise UserError(f"{folder / LENGTH}: max_seq_length is {quoted(longest)}, expected a positive integer")
+    if default and default not in [*texts]:
+        raise UserError(f"{folder / PROMPTS}: default_prompt_name is {quoted(default)}, which is none of its prompts")
     if longest is None and (folder / TOKENIZER_CONFIG).is_file():
         longest = json_object(folder / TOKENIZER_CONFIG).get("model_max_length")
     return SentenceSettings(
         pooling=_POOLINGS[modes[0]],
         normalize=kinds[2:] == ["Normalize"],
         prompts=tuple((str(name), str(text)) for name, text in texts.items()),
-        default_prompt=str(prompts["default_prompt_name"]) if prompts.get("default_prompt_name") else None,
-        max_length=int(longest) if isinstance(longest, (int, float)) and longest < 1e6 else None,
+        default_prompt=default or None,
+        max_length=int(longest) if isinstance(longest, (int, float)) and 1 <= longest < 1e6 else None,
         files=(MODULES, LENGTH, PROMPTS, *(f"{path}/{CONFIG}" for path in paths[1:])),
     )
 
@@ -80,8 +84,8 @@ def read_settings(folder: Path) -> SentenceSettings | None:
 def copy_settings(settings: SentenceSettings, source: Path, folder: Path) -> None:
     """Copies the files of settings to another folder; the length is named where it is the tokenizer's."""
     for name in settings.files:
-        (folder / name).parent.mkdir(exist_ok=True)
         if (source / name).is_file():
+            (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source / name, folder / name)
     length = json_object(folder / LENGTH) if (folder / LENGTH).is_file() else {}
     if length.get("max_seq_length") is None and settings.max_length is not None:

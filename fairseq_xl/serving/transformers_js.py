@@ -57,12 +57,12 @@ def write(source: Path, folder: Path) -> None:
     import transformers
 
     config, tokenizer = json_object(source / "config.json"), json_object(source / TOKENIZER_CONFIG)
+    name = (config.get("architectures") or ["AutoModel"])[0]  # of a folder that came in without
     if config["model_type"] not in ("xlm-roberta", "bert") or not (source / "tokenizer.json").is_file():
         raise UserError(
-            f"--to transformers.js: expected an encoder of XLM-R's or BERT's form with tokenizer.json, found "
-            f"{config['architectures'][0]}"
+            f"--to transformers.js: expected an encoder of XLM-R's or BERT's form with tokenizer.json, found {name}"
         )
-    model = getattr(transformers, config["architectures"][0]).from_pretrained(source, attn_implementation="eager")
+    model = getattr(transformers, name).from_pretrained(source, attn_implementation="eager")
     offset = 2 if config["model_type"] == "xlm-roberta" else 0
     graph = TransformersGraph(model.float().eval(), config["max_position_embeddings"] - offset)
     (folder / ONNX).mkdir()

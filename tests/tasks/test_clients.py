@@ -7,11 +7,11 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, XLMRobertaTokenizer
 
 import fairseq_xl
 from tests.commands import MAX_POSITIONS, pretraining, trained, translation
-from tests.tasks.conversion_builders import run
+from tests.tasks.conversion_builders import original, run, xlm_roberta  # noqa: F401
 from tests.tasks.tiny_text import sentences
 
 pytestmark = pytest.mark.slow
@@ -96,3 +96,20 @@ def test_hidden_states_of_pairs_in_transformers_js_are_ours(data_bin, tmp_path, 
         ids, types, hidden = json.loads(output.splitlines()[-1])
         assert ids == inputs["input_ids"].tolist() and types == (None if segments is None else segments.tolist())
         assert (torch.tensor(hidden)[real] - expected[real]).abs().max() < bound
+
+
+def test_a_folder_without_class_comes_out_as_an_encoder(original, data_bin, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    xlm_roberta(original, data_bin)
+    XLMRobertaTokenizer.from_pretrained(original).save_pretrained(original)
+    theirs, path = AutoModel.from_pretrained(original), original / "config.json"
+    content = json.loads(path.read_text())
+    del content["architectures"]
+    path.write_text(json.dumps(content))
+    run(original, tmp_path / "ours")
+    run(tmp_path / "ours", tmp_path / "out", "--to", "transformers.js")
+    session = onnxruntime.InferenceSession(str(tmp_path / "out/onnx/model.onnx"))
+    ids = torch.arange(5, 15)[None]
+    hidden = session.run(["last_hidden_state"], {"input_ids": ids.numpy(), "attention_mask": np.ones_like(ids)})[0]
+    expected = theirs(ids).last_hidden_state.detach().numpy()
+    np.testing.assert_allclose(hidden, expected, atol=1e-5)

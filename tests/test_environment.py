@@ -315,7 +315,7 @@ def test_what_the_tests_need_is_there(package):
 
 @pytest.mark.parametrize(
     "part, extras",
-    [("recipes", ["hf", "recipes"]), ("preprocess", ["recipes", "tokenizers", "wikipedia", "zstandard"])],
+    [("recipes", ["hf", "recipes"]), ("preprocess", ["columns", "recipes", "tokenizers", "wikipedia", "zstandard"])],
 )
 def test_what_is_imported_is_required(part, extras):
     """By name, and not as what another package happens to need."""

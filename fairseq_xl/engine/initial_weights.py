@@ -12,7 +12,7 @@ from fairseq_xl.checkpoints.transfer import Pretrained, Report, Requirements, in
 from fairseq_xl.engine.option_checks import is_ours
 from fairseq_xl.engine.save_dir import choose_checkpoint
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.flags import option_value, without
+from fairseq_xl.io.flags import named_arch, option_value, without
 from fairseq_xl.io.options import AUTO, option, run_config
 
 logger = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ def with_architecture(arguments: list[str]) -> list[str]:
     for one that does not fit the task.
     """
     path, task = option_value(arguments, "--init-from"), TASK_REGISTRY.get(option_value(arguments, "--task"))
-    if not path or not is_ours(task) or option_value(arguments, "--arch") not in (None, AUTO) or "-a" in arguments:
+    if not path or not is_ours(task) or named_arch(arguments) not in (None, AUTO):
         return arguments
-    remaining, _ = without("--arch", arguments)
+    remaining, _ = without("-a", without("--arch", arguments)[0])
     first = next(index for index, word in enumerate(remaining) if word.startswith("-"))
     return [*remaining[:first], *architecture_flags(path, task.generates), *remaining[first:]]
 

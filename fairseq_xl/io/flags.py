@@ -109,6 +109,11 @@ def option_value(arguments: Iterable[str], option: str) -> str | None:
     return values[-1][1] if values else None
 
 
+def named_arch(arguments: Sequence[str]) -> str | None:
+    """The architecture that --arch or -a names; None without them."""
+    return option_value(arguments, "--arch") or option_value(arguments, "-a")
+
+
 def without(flag: str, arguments: Iterable[str]) -> tuple[list[str], list[tuple[int, str]]]:
     """The arguments without a flag, and its values, each with its index among them."""
     remaining: list[str] = []

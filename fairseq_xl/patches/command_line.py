@@ -25,7 +25,7 @@ from fairseq_xl.engine.log import shorten_console
 from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, MISSING_LR
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import error_reporting
-from fairseq_xl.io.flags import config_files, expanded, option_value
+from fairseq_xl.io.flags import config_files, expanded, named_arch
 from fairseq_xl.io.options import literal_type
 from fairseq_xl.io.signals import end_by_exception
 
@@ -85,10 +85,10 @@ def parse_args_and_arch(
         end_by_exception()
     arguments, files = _with_architecture(parser, expanded(words)), config_files(words)[1]
     parser.error = functools.partial(refuse_arguments, parser, arguments, files)  # type: ignore[method-assign]
+    arch, trains = named_arch(arguments), any(action.dest == "arch" for action in parser._actions)
+    if trains and (arch is None or arch.startswith(TASKS)):
+        check_task_is_named(files, arguments)
     for action in parser._actions:
-        arch = option_value(arguments, "--arch") or option_value(arguments, "-a")
-        if action.dest == "arch" and (arch or TASKS).startswith(TASKS):
-            check_task_is_named(files, arguments)
         if action.dest in ("arch", "task") and action.default is None:  # fairseq would fail on None
             action.required = True
     lr = utils.eval_str_list(parser.get_default("lr"))  # None in commands that do not train

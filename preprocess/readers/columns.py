@@ -151,7 +151,9 @@ def _named(value: Any, names: dict[int, str]) -> Any:
 
 
 def lines_of_row(values: Sequence[Any], documents: bool, where: str) -> list[str]:
-    """The lines of a row: one, or those of its lists, or of its text if rows are `documents`; then an empty line ends.
+    """The lines of a row: one, or a line for each element of its lists, or the lines of its text for `documents`.
+
+    An empty line ends the lines of lists and of a document.
 
     White space, tabs and ends of lines included, becomes one space. Raises UserError for lists of different lengths and
     for a missing value.

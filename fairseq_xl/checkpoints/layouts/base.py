@@ -110,12 +110,19 @@ class Layout:
 
     def to_ours(self, weights: State, settings: Settings) -> State:
         """Converts weights to our names, in float32; `UserError` for names, shapes and values that do not fit."""
-        weights = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
-        for pattern, replacement in self.renames:
-            weights = {re.sub(pattern, replacement, name): value for name, value in weights.items()}
+        weights = {
+            self.canonical(name): value.float() if value.is_floating_point() else value
+            for name, value in weights.items()
+        }
         state = self.table(settings).to_ours(weights)
         check_shapes(state)
         return state
+
+    def canonical(self, name: str) -> str:
+        """The name of a parameter without what `renames` replaces."""
+        for pattern, replacement in self.renames:
+            name = re.sub(pattern, replacement, name)
+        return name
 
     def table(self, settings: Settings) -> Table:
         """`names`, where these depend on the settings."""

@@ -41,9 +41,9 @@ class Adapter:
 
     def merged(self, weights: State, layout: Layout) -> State:
         """The weights of the base model with the adapter's; `UserError` for an adapter of another model."""
-        merged = {_renamed(name, layout): value for name, value in weights.items()}
+        merged = {layout.canonical(name): value for name, value in weights.items()}
         for key, value in self.weights.items():
-            name = _renamed(_SAVED.sub("", key.removeprefix("base_model.model.")), layout)
+            name = layout.canonical(_SAVED.sub("", key.removeprefix("base_model.model.")))
             module, separator, part = name.rpartition(".lora_")
             if not separator:
                 merged[name] = value  # of a head, or a bias
@@ -83,9 +83,3 @@ def read_adapter(folder: Path) -> Adapter | None:
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), folder / WEIGHTS[0])
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     return Adapter(folder, base, scale, _HEADS.get(str(config.get("task_type"))), check_parameters(load_weights(file)))
-
-
-def _renamed(name: str, layout: Layout) -> str:
-    for pattern, replacement in layout.renames:
-        name = re.sub(pattern, replacement, name)
-    return name

@@ -53,7 +53,7 @@ def keep(source: Path, folder: Path, layout: Layout, state: Mapping[str, Tensor]
         if file.with_name(name).is_file():
             shutil.copyfile(file.with_name(name), target / name)
     weights = load_weights(file)
-    names = {_canonical(layout, name): name for name in weights}
+    names = {layout.canonical(name): name for name in weights}
     present = layout.to_theirs(dict(state))
     lacking = [key for key in names if key not in present and not re.match(layout.ignored_heads, key)]
     safetensors.torch.save_file({names[key]: weights[names[key]].clone() for key in lacking}, target / _PARAMETERS)
@@ -63,12 +63,6 @@ def keep(source: Path, folder: Path, layout: Layout, state: Mapping[str, Tensor]
         target / _DESCRIPTION,
         {"layout": layout.name, "dictionary": dictionary.digest(), "rows": rows, "parameters": names},
     )
-
-
-def _canonical(layout: Layout, name: str) -> str:
-    for pattern, replacement in layout.renames:
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 @dataclass(frozen=True)

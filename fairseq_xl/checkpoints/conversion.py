@@ -37,9 +37,11 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
     if source:
         model = for_languages(model, source, target)
     elif model.languages and not options.keep_languages:
+        ways = f"--lang {'XX-YY' if model.has_decoder else 'XX'} writes it for one"
+        if kind == "transformers" and options.to != "transformers.js" and not model.has_decoder:
+            ways += ", --keep-languages for calls that pass `langs`"
         raise UserError(
-            f"{model.path} has language embeddings, and programs that read its folder name no language: --lang "
-            f"{'XX-YY' if model.has_decoder else 'XX'} writes it for one, --keep-languages for calls that pass `langs`"
+            f"{model.path} has language embeddings, and programs that read its folder name no language: {ways}"
         )
     with new_folder(output) as folder:
         if kind == "fairseq":

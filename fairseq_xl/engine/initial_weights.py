@@ -51,12 +51,16 @@ class InitialWeightsConfig:
 def with_architecture(arguments: list[str]) -> list[str]:
     """The arguments of a training; without --arch, or with --arch auto, with the architecture of --init-from.
 
-    It stands in front of the other flags, which override it. Raises `UserError` for a file without an architecture, and
-    for one that does not fit the task.
+    It stands in front of the other flags, which override it. A run that resumes has that of its checkpoint: the file of
+    --init-from may be gone. Raises `UserError` for a file without an architecture, and for one that does not fit the
+    task.
     """
     path, task = option_value(arguments, "--init-from"), TASK_REGISTRY.get(option_value(arguments, "--task"))
     if not path or not is_ours(task) or named_arch(arguments) not in (None, AUTO):
         return arguments
+    last = os.path.join(option_value(arguments, "--save-dir") or "checkpoints", "checkpoint_last.pt")
+    restored = option_value(arguments, "--restore-file") or last
+    path = restored if os.path.isfile(restored) else path
     remaining, _ = without("-a", without("--arch", arguments)[0])
     first = next(index for index, word in enumerate(remaining) if word.startswith("-"))
     return [*remaining[:first], *architecture_flags(path, task.generates), *remaining[first:]]

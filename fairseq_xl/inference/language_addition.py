@@ -83,6 +83,8 @@ def read_addition(folder: Path, options: Any) -> Addition:
     published = published_models.read(folder, values=False)
     if not isinstance(published, published_models.Published) or "decoder" in published.depths:
         raise UserError(f"{folder} is not an encoder of transformers or sentence-transformers")
+    if published.options.get("language_embeddings", "none") != "none":
+        raise UserError(f"{folder} has language embeddings: add-language is for models that name no language")
     if options.lang in published.languages:
         raise UserError(f"--lang {options.lang}: {folder} has this language already")
     settings = read_settings(folder) or SentenceSettings()

@@ -182,7 +182,7 @@ def _write(output: Path, source: Source, files: list[Path], documents: bool) -> 
     counts = {"rows": 0, "lines": 0}
     with replacing(output, make_folder=True) as file:
         for path in files:
-            for row in tqdm(rows_of(path, source.columns), desc=f"write {source.name}", unit=" rows"):
+            for row in tqdm(rows_of(path, source.columns), desc=f"write {source.name}", unit=" rows", disable=None):
                 counts["rows"] += 1
                 lines = lines_of_row(row, documents, f"{path}, row {counts['rows']}")
                 counts["lines"] += len(lines)

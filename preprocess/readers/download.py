@@ -60,7 +60,7 @@ def _fetch(url: str, part: Path, size: int) -> None:
             start = 0
         with (
             open(part, "ab" if start else "wb") as file,
-            tqdm(total=size, initial=start, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[1]) as bar,
+            tqdm(total=size, initial=start, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[1], disable=None) as bar,
         ):
             while block := response.read(BLOCK):
                 file.write(block)

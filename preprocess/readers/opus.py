@@ -201,7 +201,7 @@ def _pairs(path: Path, pair: str, documents: int, counts: list[dict], purpose: s
             lines = [lines_of(side, f"{path}, {name}") for side, name in zip(sides, names)]
             lines += [_documents(archive, path, names, documents, purpose == "write")] if documents else []
             pairs = Pairs(f"{path.name} {pair}", *lines)
-            bar = stack.enter_context(tqdm(pairs, desc=f"{purpose} {path.name}", unit=" pairs"))
+            bar = stack.enter_context(tqdm(pairs, desc=f"{purpose} {path.name}", unit=" pairs", disable=None))
             yield from (
                 (*texts[:2], f"{path.parent.name}/{path.name} {texts[2]}" if documents else "") for texts in bar
             )

@@ -18,7 +18,7 @@ from fairseq_xl.errors import UserError
 from preprocess import binarize
 from tests.commands import load
 from tests.tasks.conftest import preprocess_here
-from tests.tasks.conversion_builders import SENTENCES, mbert, xlm_roberta
+from tests.tasks.conversion_builders import SENTENCES, mbert, xlm, xlm_roberta
 from tests.tasks.published_models import randomize
 from tests.tasks.tiny_text import WORDS, write
 
@@ -304,3 +304,9 @@ def test_a_language_that_the_folder_has(originals, text, tmp_path):
         main(arguments(tmp_path / "theirs", text, tmp_path / "out", "--pieces", 3, "--text", f"es={text}/train.es"))
     with pytest.raises(UserError, match="ours is not an encoder of transformers or sentence-transformers"):
         main(arguments(tmp_path / "ours", text, tmp_path / "out", "--pieces", 3, "--text", f"es={text}/train.es"))
+
+
+def test_a_model_with_language_embeddings(data_bin, text, tmp_path):
+    xlm(tmp_path, data_bin)
+    with pytest.raises(UserError, match="has language embeddings: add-language is for models that name no language"):
+        main(arguments(tmp_path, text, tmp_path / "out", "--pieces", 3, "--text", f"es={text}/train.es"))

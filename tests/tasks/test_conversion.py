@@ -236,6 +236,8 @@ def test_xlm_there_and_back_and_in_again(original, data_bin, tmp_path):
     run(original, tmp_path / "ours")
     with pytest.raises(UserError, match="has language embeddings, and .*--lang XX writes it for one, --keep-languages"):
         run(tmp_path / "ours", tmp_path / "back")
+    with pytest.raises(UserError, match="--lang XX writes it for one$"):  # where --keep-languages is refused
+        run(tmp_path / "ours", tmp_path / "back", "--to", "transformers.js")
     run(tmp_path / "ours", tmp_path / "back", "--keep-languages")
     words = json.loads((tmp_path / "back" / "vocab.json").read_text(encoding="utf-8"))
     assert words["<mask>"] == len(words) - 4 and "<special1>" not in words

@@ -188,6 +188,18 @@ def test_the_architecture_is_that_of_init_from(data_bin, make, tmp_path, kind):
         start(data_bin, tmp_path, *line[1:], task=fine_tuning)
 
 
+def test_a_run_resumes_without_the_file_it_started_from(data_bin, make, tmp_path):
+    path, _ = make("transformers")
+    (tmp_path / "train.en.tsv").write_text("a\tX\n\n", encoding="utf-8")
+    line = [
+        *fine_tuning(data_bin, tmp_path, "--init-from", path),
+        *cli(save_dir=tmp_path / "run", disable_validation=True),
+    ]
+    run_train([*line, "--max-update", 1])
+    shutil.rmtree(path)
+    assert "\nepoch 2 until update 2 " in run_train([*line, "--max-update", 2]).log
+
+
 def test_an_encoder_alone_does_not_start_translation(data_bin, make, tmp_path):
     path, _ = make("transformers")
     line = ["--task", "xl_translation", "--criterion", "xl_translation", "-s", "en", "-t", "de", "--lr", 0]

@@ -65,7 +65,7 @@ def _packages(languages: list[Language], package_folder: Path | None, fetched: P
     """Returns the package of each language."""
     if package_folder is None:
         fetched.mkdir(parents=True, exist_ok=True)
-        with tqdm(languages, desc="packages", unit=" packages") as bar:
+        with tqdm(languages, desc="packages", unit=" packages", disable=None) as bar:
             return {language: packages.fetch(language, fetched) for language in bar}
     paths = {language: path for language in languages if (path := packages.find(language, package_folder))}
     missing = [f"libreoffice-help-{language.package}_*.deb" for language in languages if language not in paths]
@@ -77,7 +77,7 @@ def _packages(languages: list[Language], package_folder: Path | None, fetched: P
 def _read_package(package: Path, language: Language, target: Path, copyright_file: Path) -> dict:
     """Reads every page of a package, and writes them to a JSON file: page -> id -> [kind, text, marks, entries]."""
     pages = {}
-    with tqdm(packages.members(package, language), desc=f"pages {language.code}", unit=" pages") as bar:
+    with tqdm(packages.members(package, language), desc=f"pages {language.code}", unit=" pages", disable=None) as bar:
         for name, content in bar:
             if name == packages.COPYRIGHT:
                 with replacing(copyright_file, make_folder=True) as file:
@@ -111,7 +111,7 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
     counts |= questions.write(folder, english_name.code, asked, indexed)
     counts |= ranking.write(folder, english_name.code, ranked, indexed)
     paired = {code: {} for pair in pairs for code in pair.split("-")}
-    with tqdm(translations, desc="corpus", unit=" languages") as bar:
+    with tqdm(translations, desc="corpus", unit=" languages", disable=None) as bar:
         for language, path in bar:
             text = without_leaks(dict(_translated(_read(path, "text"), english, language)), splits, 0)
             counts |= _write_monolingual(folder, language.code, text, splits)

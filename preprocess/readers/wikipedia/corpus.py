@@ -79,7 +79,7 @@ def _write(
     counts = {split: {"documents": 0, "lines": 0, "words": 0} for split in SPLITS}
     failed = []
     with replacing(outputs[0], make_folder=True) as train, replacing(outputs[1], make_folder=True) as valid:
-        documents = tqdm(_documents(files, workers, failed), desc=language, unit=" documents")
+        documents = tqdm(_documents(files, workers, failed), desc=language, unit=" documents", disable=None)
         for split, lines in divided(documents, held_out):
             count, file = counts[split], train if split == "train" else valid
             if sentences_of:

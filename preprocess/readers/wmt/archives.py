@@ -54,7 +54,7 @@ class Archive:
             with (
                 open(path, "rb") as packed,
                 opened_tar(text_of(packed)) as opened,
-                tqdm(desc=self.name, unit=" members") as bar,
+                tqdm(desc=self.name, unit=" members", disable=None) as bar,
             ):
                 for entry in tar_entries(opened, path):
                     bar.update()
@@ -94,7 +94,7 @@ class TranslationMemory(Archive):
                     name.rsplit(".", 1)[1]: stack.enter_context(replacing(output, make_folder=True))
                     for name, output in outputs.items()
                 }
-                for texts in tqdm(_units(cast(IO[bytes], file)), desc=self.name, unit=" units"):
+                for texts in tqdm(_units(cast(IO[bytes], file)), desc=self.name, unit=" units", disable=None):
                     for language, side in sides.items():
                         side.write(f"{texts.get(language, '')}\n".encode())
         except (ElementTree.ParseError, gzip.BadGzipFile, EOFError, zlib.error) as error:

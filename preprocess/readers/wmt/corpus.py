@@ -131,7 +131,7 @@ def _train(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -> d
                 for language, _ in texts.values()
             ]
             pairs = Pairs(f"{archive.name} {pair}", *sides)
-            with tqdm(pairs, desc=f"{archive.name} {pair}", unit=" pairs") as bar:
+            with tqdm(pairs, desc=f"{archive.name} {pair}", unit=" pairs", disable=None) as bar:
                 for lines in bar:
                     for (output, change), line in zip(outputs, lines):
                         output.write(f"{change(line)}\n".encode())

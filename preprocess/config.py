@@ -152,6 +152,7 @@ class Config:
     tokenizers: dict[str, str] = field(default_factory=dict)  # by language; raw text for a language without one
     clean: Clean | None = None  # None: nothing is left out
     shards: int | None = None  # data folders that divide the training text; None: one data folder
+    added_tokens: list[dict[str, Any]] = field(default_factory=list)  # of the data folder of --vocabulary-from
 
     def sides(self) -> list[tuple[Folder, Split, Side]]:
         """All sides with their folder and split, in the order of the description."""

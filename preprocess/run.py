@@ -33,7 +33,8 @@ class Run:
         self.joint = stages.folder / "joint" if config.shards else self.data_bin  # of the vocabulary of all shards
         vocabulary = config.vocabulary
         if vocabulary.existing:
-            options = vocabulary.source(config.root).options
+            added = {subwords.ADDED: config.added_tokens} if config.added_tokens else {}
+            options = vocabulary.source(config.root).options | added
         else:
             options = {name: getattr(vocabulary, name) for name in subwords.OPTIONS[vocabulary.kind]}
         self.subwords = subwords.in_folder(self.joint, vocabulary.kind, options)

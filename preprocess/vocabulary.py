@@ -19,13 +19,14 @@ from fairseq_xl.data.store.plain_folder import dictionary_file
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, PADDING, SPECIAL, language_symbols
 from fairseq_xl.data.vocabulary.subwords import (
-    OPTIONS,
+    ADDED,
     OTHER_SYMBOLS,
     Source,
     Subwords,
     in_folder,
     open_subwords,
     other_symbols,
+    stored_options,
     vocabulary_kind,
 )
 from fairseq_xl.errors import UserError, quoted
@@ -271,7 +272,7 @@ def reused(config: Config, problems: list[str], folder: Path) -> tuple[Config, P
             f"--vocabulary-from {folder}: each language has its own: name {folder / languages[0]} or another"
         )
     symbols, kind = set(open_subwords(folder).symbols), vocabulary_kind(folder)
-    options = {name: manifest["vocabulary"][name] for name in OPTIONS[kind]}
+    options = stored_options(folder)
     source = in_folder(folder, kind, options)
     dictionary = dictionary_file(folder / "dict.txt")
     _check_dictionary(dictionary, symbols, source.files[-1], config.languages)
@@ -288,8 +289,9 @@ def reused(config: Config, problems: list[str], folder: Path) -> tuple[Config, P
             problems.append(f"tokenizer {language}: {named}, but the text of {folder} has {expected or 'none'}")
         if expected:
             by_language[language] = expected
+    added = options.pop(ADDED, [])
     settings = Vocabulary(**{kind: classes[kind](*names, *options.values())})
-    return replace(config, vocabulary=settings, tokenizers=by_language), dictionary
+    return replace(config, vocabulary=settings, tokenizers=by_language, added_tokens=added), dictionary
 
 
 def _check_dictionary(path: Path, pieces: set[str], listed: Path, languages: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ from fairseq_xl.data.store.manifest import check_fingerprint, data_folders, mani
 from fairseq_xl.data.store.plain_folder import dictionary_file, plain_files, plain_languages
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
-from fairseq_xl.data.vocabulary.subwords import FILES, OPTIONS, stored_hashes, vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import FILES, stored_hashes, stored_options, vocabulary_kind
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import checkpoints
 from fairseq_xl.io.configuration import check_configuration, check_values
@@ -152,9 +152,8 @@ def encoding_of(folder: Path) -> dict[str, Any]:
     if languages := manifest.get("disjoint"):
         parts = {language: encoding_of(folder / language) for language in languages}
         return {f"{language}/{name}": value for language, part in parts.items() for name, value in part.items()}
-    vocabulary, kind, hashes = manifest.get("vocabulary", {}), vocabulary_kind(folder), stored_hashes(folder)
-    encoding = {name: vocabulary[name] for name in OPTIONS[kind] if name in vocabulary}
-    for name in FILES[kind]:
+    encoding, hashes = stored_options(folder), stored_hashes(folder)
+    for name in FILES[vocabulary_kind(folder)]:
         if name in hashes or (folder / name).is_file():
             encoding[name] = hashes.get(name) or sha256_of(folder / name)
     tokenizers = manifest_tokenizers(manifest)

@@ -117,7 +117,7 @@ def _write_sentencepiece(data: Path, folder: Path, text: list[str], count: int, 
 
 def _write_wordpieces(data: Path, folder: Path, text: list[str], count: int, reserved: set[str]) -> dict[str, int]:
     """As `_write_sentencepiece`, of a WordPiece vocabulary."""
-    old, (name,) = subwords.open_subwords(data), subwords.FILES["wordpiece"]
+    old, (name,) = subwords.open_pieces(data), subwords.FILES["wordpiece"]
     assert isinstance(old, WordPieces)
     added = wordpiece_extension.learn(old, text, count, reserved)
     write_lines(folder / name, [*old.pieces, *added])
@@ -129,8 +129,7 @@ def _write_wordpieces(data: Path, folder: Path, text: list[str], count: int, res
 def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
     """Writes manifest.json with the kind of the sub-words, the tokenizers and the versions of a data folder."""
     manifest, kind = read_manifest(data), subwords.vocabulary_kind(data)
-    written = manifest.get("vocabulary", {})
-    source = subwords.in_folder(folder, kind, {name: written.get(name) for name in subwords.OPTIONS[kind]})
+    source = subwords.in_folder(folder, kind, subwords.stored_options(data))
     tokenizers = manifest_tokenizers(manifest)
     config = {"languages": languages} | ({"tokenizer": tokenizers} if tokenizers else {})
     versions = {"versions": manifest["versions"]} if "versions" in manifest else {}

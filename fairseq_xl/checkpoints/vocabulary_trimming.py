@@ -11,7 +11,7 @@ from fairseq_xl.checkpoints.identity import encoding_of, found_in
 from fairseq_xl.checkpoints.renumbered_text import renumber
 from fairseq_xl.data.store.manifest import check_fingerprint, one_folder, read_manifest
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
-from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, in_folder, vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import ADDED, FILES, MANIFEST, in_folder, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import DICTIONARY, save_checkpoint
@@ -96,6 +96,8 @@ def _manifest(manifest: dict, new: XLDictionary, folder: Path, fingerprints: dic
     written = manifest.get("vocabulary", {})
     kind = written.get("kind", "sentencepiece")
     options = {name: value for name, value in written.items() if name not in ("kind", "sha256")}
+    if ADDED in options:
+        options[ADDED] = [token for token in options[ADDED] if token["content"] in new]
     source = in_folder(folder, kind, options)
     file_fingerprints = {path.name: fingerprint(path) for path in (folder / DICTIONARY, *source.files)}
     changed = manifest | source.manifest_entry() | {"fingerprints": file_fingerprints | fingerprints}

@@ -16,7 +16,6 @@ from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
 from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
 from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG
 from fairseq_xl.checkpoints.layouts.sentence_transformers import copy_settings, read_settings
-from fairseq_xl.checkpoints.layouts.tokenizer_json import added_tokens
 from fairseq_xl.checkpoints.published_models import Published
 from fairseq_xl.checkpoints.transfer import PUBLISHED_HEAD
 from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
@@ -53,11 +52,8 @@ def import_model(
         logger.warning(
             "%s: mBART-50 reads [en] x </s> and predicts [de] first; fine-tune it here before it translates", origin
         )
-    import_subwords(published.layout.subwords, source, folder, languages, codes, cased)
     pieces = {*published.symbols[len(SPECIAL) : -1]}
-    if added := sorted(pieces & added_tokens(source).keys()):
-        remark = "rows are kept, and text that has them is split as if they were ordinary words"
-        logger.warning("%s: tokens that were added to its tokenizer, %s: their %s", origin, ", ".join(added), remark)
+    import_subwords(published.layout.subwords, source, folder, languages, codes, cased, pieces)
     try:
         if settings := read_settings(source):
             copy_settings(settings, source, folder)

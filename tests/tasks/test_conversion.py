@@ -138,29 +138,6 @@ def test_rows_behind_the_symbols_are_padding(original, data_bin, tmp_path, caplo
         run(original, tmp_path / "more")
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "added_tokens.json"])
-def test_added_tokens_keep_their_rows(original, data_bin, tmp_path, caplog, name):
-    """They are no padding, and a warning says that text does not have them."""
-    from transformers import XLMRobertaTokenizer
-
-    theirs = xlm_roberta(original, data_bin)
-    symbols = theirs.config.vocab_size
-    theirs.resize_token_embeddings(symbols + 5, mean_resizing=False)
-    theirs.save_pretrained(original)
-    if name == "tokenizer.json":
-        tokenizer = XLMRobertaTokenizer.from_pretrained(original)
-        tokenizer.add_tokens(["<query>", "<text>"])
-        tokenizer.save_pretrained(original)
-    else:
-        (original / name).write_text(json.dumps({"<query>": symbols, "<text>": symbols + 1}), encoding="utf-8")
-    run(original, tmp_path / "ours")
-    loaded = fairseq_xl.load(tmp_path / "ours")
-    assert "tokens that were added to its tokenizer, <query>, <text>: their rows are kept" in caplog.text
-    assert "3 rows of the token embeddings are padding" in caplog.text
-    table = loaded.model.encoder.token_embeddings.table.weight
-    assert torch.equal(table[loaded.task.dictionary.index("<text>")], theirs.get_input_embeddings().weight[symbols + 1])
-
-
 @torch.no_grad()
 def test_mbert(original, data_bin, tmp_path):
     from transformers import AutoModelForMaskedLM, AutoTokenizer, BertTokenizer

@@ -21,7 +21,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from fairseq_xl.checkpoints.sentencepiece_surgery import BPE, UNIGRAM, Piece
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import SPECIAL, WORD_START
-from fairseq_xl.data.vocabulary.subwords import FILES, open_model, open_subwords
+from fairseq_xl.data.vocabulary.subwords import FILES, open_model, open_pieces
 from fairseq_xl.data.vocabulary.wordpiece import CONTINUATION, WordPieces
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.text import BYTE_ORDER_MARK, INVISIBLE, SPACES
@@ -60,7 +60,7 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
 
 def wordpiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = "") -> Tokenizer:
     """The tokenizer of a WordPiece vocabulary; arguments and errors as in `sentencepiece_tokenizer`."""
-    opened = open_subwords(folder)
+    opened = open_pieces(folder)
     assert isinstance(opened, WordPieces)
     pieces = {piece for piece in opened.symbols if piece != UNK}
     rows = names_of_rows(dictionary, pieces, suffix)[: dictionary.mask_index]

@@ -1,17 +1,18 @@
 """Copies the sub-words of a published model into a data folder."""
 
 import logging
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG, has_xlm_tokenizer
 from fairseq_xl.checkpoints.layouts.published_vocabularies import read_symbols
-from fairseq_xl.checkpoints.layouts.tokenizer_json import read_tokenizer, sentencepiece_from_tokenizer
+from fairseq_xl.checkpoints.layouts.tokenizer_json import added_tokens, read_tokenizer, sentencepiece_from_tokenizer
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import MASK
-from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, Kind, in_folder
+from fairseq_xl.data.vocabulary.subwords import ADDED, FILES, MANIFEST, Kind, in_folder
 from fairseq_xl.data.vocabulary.wordpiece import SPECIAL as BERT_SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import FORMATS, json_object, write_json
@@ -35,12 +36,13 @@ def import_subwords(
     languages: Sequence[str],
     codes: Path | None = None,
     cased: bool | None = None,
+    pieces: Collection[str] = (),
 ) -> None:
     """Copies the sub-words of a published model into a folder, under the names of a data folder, with a manifest.
 
     If the model has none, a warning is logged, and the manifest has only their kind. `codes` is a folder with XLM's
     codes and vocab, which its .pth files lack. XLM's text keeps case and accents if it is `cased`, or by default if its
-    tokenizer_config.json says so.
+    tokenizer_config.json says so. Those of the model's `pieces` that were added to its tokenizer are found in text.
 
     Raises `UserError` for files that cannot be used, and for `codes` of another model than XLM or without the files.
     """
@@ -50,10 +52,12 @@ def import_subwords(
     names = " and ".join(_FILES[kind][0])
     if paths is None and codes is not None:
         raise UserError(f"--codes {codes}: the folder has no {names}")
-    options = {}
+    options: dict[str, Any] = {}
     if kind in _OPTIONS:
         option, setting, default = _OPTIONS[kind]
         options[option] = _setting(source, setting, default) if cased is None else not cased
+    if added := _added(kind, source, pieces):
+        options[ADDED] = added
     config: dict[str, Any] = {"languages": list(languages)}
     if kind == "xlm":
         config["tokenizer"] = dict.fromkeys(languages, tokenizers.XLM)
@@ -62,7 +66,7 @@ def import_subwords(
         logger.warning("%s has no %s: raw text cannot be prepared for the model", source, names)
     else:
         if paths[0].name == _TOKENIZER:
-            _from_tokenizer(paths[0], kind, folder)
+            _from_tokenizer(paths[0], kind, folder, [token["content"] for token in added])
         else:
             for path, name in zip(paths, FILES[kind]):
                 shutil.copyfile(path, folder / name)
@@ -96,13 +100,24 @@ def _find(kind: Kind, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
     return kind, None
 
 
-def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path) -> None:
+def _added(kind: Kind, folder: Path, pieces: Collection[str]) -> list[dict[str, Any]]:
+    """The added tokens of a folder's tokenizer among `pieces`; warns of those that text does not have here."""
+    tokens = [token for token in added_tokens(folder).values() if token["content"] in pieces]
+    words = [token for token in tokens if kind != "xlm" and not re.search(r"\s", token["content"])]
+    if names := ", ".join(token["content"] for token in tokens if token not in words):
+        remark = "rows are kept, and text that has them is split as if they were ordinary words"
+        logger.warning("%s: tokens that were added to its tokenizer, %s: their %s", folder, names, remark)
+    return words
+
+
+def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path, added: Collection[str]) -> None:
     target = folder / FILES[kind][0]
     if kind == "sentencepiece":
         target.write_bytes(sentencepiece_from_tokenizer(tokenizer))
         return
     special_names = {symbol: name for name, symbol in BERT_SPECIAL.items()}
-    symbols = read_symbols(tokenizer)
+    vocabulary = read_tokenizer(tokenizer)["model"]["vocab"]
+    symbols = [symbol for symbol in read_symbols(tokenizer) if symbol in vocabulary or symbol not in added]
     if MASK in symbols:  # an export of this package, with [xx] behind it
         symbols = symbols[: symbols.index(MASK) + 1]
     pieces = [special_names.get(symbol, symbol) for symbol in symbols]

@@ -110,9 +110,9 @@ def from_pieces(count: int, origin: Path) -> Vocabulary:
 
 def _with_added(listed: list[str], origin: Path) -> list[str]:
     """The symbols with those behind them that were added to the tokenizer."""
-    tokens = {row: token for token, row in added_tokens(origin.parent).items()}
+    tokens = added_tokens(origin.parent)
     while len(listed) in tokens:
-        listed = [*listed, tokens[len(listed)]]
+        listed = [*listed, tokens[len(listed)]["content"]]
     return listed
 
 

@@ -14,7 +14,9 @@ from typing import Any
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
+from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG
 from fairseq_xl.checkpoints.sentencepiece_surgery import BPE, UNIGRAM, Piece
+from fairseq_xl.data.vocabulary.added_tokens import check_tokens
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, WORD_START
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import json_object
@@ -57,11 +59,20 @@ def rows_of(path: Path) -> list[str]:
     return sorted(rows, key=rows.__getitem__)
 
 
-def added_tokens(folder: Path) -> dict[str, int]:
-    """{token: row} of tokens that were added to the tokenizer of a folder, special ones included."""
-    if (folder / "tokenizer.json").is_file():
-        return {token["content"]: token["id"] for token in read_tokenizer(folder / "tokenizer.json")["added_tokens"]}
-    return json_object(folder / "added_tokens.json") if (folder / "added_tokens.json").is_file() else {}
+def added_tokens(folder: Path) -> dict[int, dict[str, Any]]:
+    """{row: token with flags} of tokens that were added to the tokenizer of a folder, special ones included.
+
+    Without tokenizer.json they are those of added_tokens.json, with the flags that tokenizer_config.json has.
+    Raises `UserError` as `read_tokenizer` and `check_tokens`.
+    """
+    if (path := folder / "tokenizer.json").is_file():
+        tokens = {token["id"]: token for token in read_tokenizer(path)["added_tokens"]}
+    else:
+        path, config = folder / "added_tokens.json", folder / TOKENIZER_CONFIG
+        rows = {row: content for content, row in (json_object(path) if path.is_file() else {}).items()}
+        flags = (json_object(config) if config.is_file() else {}).get("added_tokens_decoder") or {}
+        tokens = {row: flags.get(str(row), {}) | {"content": content} for row, content in rows.items()}
+    return dict(zip(tokens, check_tokens([*tokens.values()], path)))
 
 
 def pair_template(path: Path) -> tuple[int, int] | None:

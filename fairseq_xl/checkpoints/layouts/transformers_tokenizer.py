@@ -13,9 +13,10 @@ from fairseq_xl.checkpoints.layouts.fast_tokenizer import KINDS, names_of_rows
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.store.manifest import read_manifest
 from fairseq_xl.data.vocabulary import tokenizers as of_languages
+from fairseq_xl.data.vocabulary.added_tokens import added_tokens
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
-from fairseq_xl.data.vocabulary.subwords import open_subwords, vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import ADDED, open_subwords, stored_options, vocabulary_kind
 from fairseq_xl.data.vocabulary.xlm_bpe import CONTINUES, END, XLMPieces
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing, write_json, write_lines
@@ -63,6 +64,10 @@ def write_tokenizer(
         first = "bos_token"  # of a text, in XLMTokenizer
     else:
         tokenizer = KINDS[kind](vocabulary, dictionary, suffix)
+        added = stored_options(vocabulary).get(ADDED, [])
+        if kind == "sentencepiece":  # whose rules put a mark in front of normalized tokens too
+            added = [token | {"normalized": False} for token in added]
+        tokenizer.add_tokens(added_tokens(added))
         tokenizer.add_special_tokens([*SPECIAL, MASK, *dictionary.symbols[dictionary.first_language :]])
         assert tokenizer.get_vocab_size() == len(dictionary)
         tokenizer.post_processor = _template(framing, dictionary, segments, language)

@@ -4,6 +4,8 @@ import contextlib
 from pathlib import Path
 
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+from tokenizers import normalizers
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import bounds
@@ -23,6 +25,11 @@ class SentencePieces:
         self.model = open_sentencepiece(file)
         self.unknown = self.model.unk_id()
         self.symbols = symbols_of(self.model)
+
+    def normalizer(self) -> normalizers.Normalizer | None:
+        """The model's rules for characters in the package tokenizers; None without rules."""
+        rules = ModelProto.FromString(self.model.serialized_model_proto()).normalizer_spec.precompiled_charsmap
+        return normalizers.Precompiled(rules) if rules else None
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Lines -> the ids of their pieces; raises `UserError` as `check_growth`."""

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, cast, get_args
 
 from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
+from fairseq_xl.data.vocabulary.added_tokens import WithAddedTokens, check_tokens
 from fairseq_xl.data.vocabulary.sentencepiece_model import SentencePieces
 from fairseq_xl.data.vocabulary.wordpiece import WordPieces
 from fairseq_xl.data.vocabulary.xlm_bpe import XLMPieces
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.fingerprints import sha256_of
 
+Pieces = SentencePieces | XLMPieces | WordPieces
 Kind = Literal["sentencepiece", "xlm", "wordpiece"]
 #: kind -> its files in a data folder
 FILES: dict[Kind, tuple[str, ...]] = {
@@ -30,6 +32,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "wordpiece": ("lowercase",),
 }
 MANIFEST = "manifest.json"
+ADDED = "added_tokens"  # option of SentencePiece and WordPiece: tokens that were added to a published tokenizer
 #: largest share of a dictionary's symbols that may be `other_symbols`, and of its text that may lie outside the pieces
 OTHER_SYMBOLS, OTHER_TEXT = 0.1, 0.01
 
@@ -58,10 +61,14 @@ class Source:
 
     kind: Kind
     files: tuple[Path, ...]
-    options: dict[str, bool] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     def open(self) -> Subwords:
         """Reads the vocabulary; raises `UserError` for files that are missing, damaged or do not fit each other."""
+        return with_added(self.open_pieces(), self.options.get(ADDED, []))
+
+    def open_pieces(self) -> Pieces:
+        """As `open`, without added tokens."""
         if self.kind == "xlm":
             codes, vocab = self.files
             return XLMPieces(codes, vocab, self.options["lowercase_and_remove_accent"])
@@ -75,7 +82,7 @@ class Source:
         return {"vocabulary": {"kind": self.kind, **self.options, "sha256": hashes}}
 
 
-def in_folder(folder: Path, kind: Kind, options: dict[str, bool] | None = None) -> Source:
+def in_folder(folder: Path, kind: Kind, options: dict[str, Any] | None = None) -> Source:
     """Returns the vocabulary of a data folder, whose files may not exist yet."""
     return Source(kind, tuple(folder / name for name in FILES[kind]), options or {})
 
@@ -96,10 +103,28 @@ def vocabulary_kind(folder: str | Path) -> Kind:
 
 
 def open_subwords(folder: str | Path) -> Subwords:
-    """The sub-words of a data folder.
+    """The sub-words of a data folder, with added tokens.
 
     Raises `UserError` for a missing or damaged file, and for another one than the folder's manifest names.
     """
+    return with_added(open_pieces(folder), stored_options(folder).get(ADDED, []))
+
+
+def with_added(pieces: Pieces, tokens: list[dict[str, Any]]) -> Subwords:
+    """Sub-words with added tokens; XLM's have none."""
+    return WithAddedTokens(pieces, tokens) if tokens and not isinstance(pieces, XLMPieces) else pieces
+
+
+def stored_options(folder: str | Path) -> dict[str, Any]:
+    """The options of the sub-words that a data folder's manifest has; `UserError` for damaged added tokens."""
+    vocabulary = read_manifest(folder).get("vocabulary", {})
+    options = {name: vocabulary[name] for name in OPTIONS[vocabulary_kind(folder)] if name in vocabulary}
+    tokens = check_tokens(vocabulary.get(ADDED, []), Path(folder) / MANIFEST)
+    return options | ({ADDED: tokens} if tokens else {})
+
+
+def open_pieces(folder: str | Path) -> Pieces:
+    """As `open_subwords`, without added tokens."""
     folder, kind = Path(folder), vocabulary_kind(folder)
     if kind == "sentencepiece":
         return open_model(folder / FILES[kind][0], folder)
@@ -113,7 +138,7 @@ def open_subwords(folder: str | Path) -> Subwords:
     for path in source.files:  # the manifest of a model that was converted without its sub-words has no hash
         if path.is_file() and path.name in hashes and sha256_of(path) != hashes[path.name]:
             raise UserError(f"{path} is not the file that the text was encoded with: {folder / MANIFEST}")
-    return source.open()
+    return source.open_pieces()
 
 
 def open_model(path: str | Path, folder: str | Path) -> SentencePieces:

@@ -38,6 +38,10 @@ class WordPieces:
         self.symbols = ["<unk>" if piece in SPECIAL else piece for piece in self.pieces]
         self.tokenizer = _tokenizer(self.pieces, lowercase)
 
+    def normalizer(self) -> normalizers.Normalizer | None:
+        """BERT's rules for characters."""
+        return self.tokenizer.normalizer
+
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Lines -> the ids of their pieces."""
         return [self._encoded(line).ids for line in lines]

@@ -1,0 +1,145 @@
+"""Tokens that were added to the tokenizer of a published model: rows, ids in text, and other folders."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import yaml
+from tokenizers import AddedToken
+from transformers import AutoTokenizer, BertTokenizer, XLMRobertaTokenizer
+
+import fairseq_xl
+from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
+from fairseq_xl.commands.model_extend_vocabulary import main as extend
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.subwords import stored_options
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
+from fairseq_xl.errors import UserError
+from preprocess import binarize
+from preprocess.pipeline import prepare
+from tests.tasks.conftest import preprocess_here
+from tests.tasks.conversion_builders import mbert, original, run, xlm_roberta  # noqa: F401
+from tests.tasks.tiny_text import write
+
+ADDED = [
+    *("<url>", "covid19", "covid"),
+    *(
+        AddedToken(name, **{flag: True})
+        for flag, name in (("single_word", "sars"), ("lstrip", "<l>"), ("rstrip", "<r>"))
+    ),
+    AddedToken("²x", normalized=False),
+]
+LINES = [
+    *("<url> This is a house.", "This is <url> a house", "a house <url>", "<url><url> a <url>, (<url>).", "<url>"),
+    *(
+        "covid19covid, covidcovid19 is a house",
+        "sarsa sars, sars. asars",
+        "a <l> house <r> a<l><r>house",
+        "²x a 2x ²xx",
+    ),
+    *("<URL> Covid ＜url＞ this", "This is a house.", ""),
+]
+BUILDERS = {
+    "tokenizer.json": (xlm_roberta, XLMRobertaTokenizer),
+    "added_tokens.json": (xlm_roberta, XLMRobertaTokenizer),
+    "cased": (mbert, BertTokenizer),
+    "uncased": (mbert, BertTokenizer),
+}
+
+
+@pytest.fixture(params=BUILDERS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def folders(original, data_bin, tmp_path, kind):
+    """A published folder with added tokens, its model, and the folder that it becomes."""
+    builder, tokenizer_class = BUILDERS[kind]
+    model = builder(original, data_bin)
+    symbols = model.config.vocab_size
+    model.resize_token_embeddings(symbols + 10, mean_resizing=False)
+    model.save_pretrained(original)
+    tokenizer = tokenizer_class.from_pretrained(original, do_lower_case=kind == "uncased")
+    tokenizer.add_tokens(ADDED)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<text>"]})
+    tokenizer.save_pretrained(original)
+    if kind == "added_tokens.json":  # as transformers 4 writes it without tokenizer.json
+        tokens = tokenizer.added_tokens_decoder.items()
+        flags = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+        decoder = {str(row): {flag: getattr(token, flag) for flag in flags} for row, token in tokens}
+        config = {"tokenizer_class": "XLMRobertaTokenizer", "added_tokens_decoder": decoder}
+        (original / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+        rows = {str(token): row for row, token in tokens if row >= symbols}
+        (original / kind).write_text(json.dumps(rows), encoding="utf-8")
+        (original / "tokenizer.json").unlink()
+    else:
+        (original / ("vocab.txt" if kind == "cased" else "sentencepiece.bpe.model")).unlink(missing_ok=True)
+    run(original, tmp_path / "ours")
+    return original, model, tmp_path / "ours"
+
+
+def encoded(folder):
+    """The symbols of `LINES` in the data folder `folder`, without </s>."""
+    dictionary = XLDictionary.load(folder / "dict.txt")
+    encode = TextEncoder(folder, dictionary)
+    for line in LINES:
+        assert encode.spans(line, "en")[0].tolist() == encode(line, "en")[:-1].tolist()
+    return [[dictionary.symbols[row] for row in encode(line, "en")[:-1]] for line in LINES]
+
+
+def test_ids_are_those_of_transformers(folders, tmp_path):
+    original, model, ours = folders
+    loaded, tokenizer = fairseq_xl.load(ours), AutoTokenizer.from_pretrained(original)
+    table = loaded.model.encoder.token_embeddings.table.weight
+    row = tokenizer.convert_tokens_to_ids("covid")
+    assert torch.equal(table[loaded.task.dictionary.index("covid")], model.get_input_embeddings().weight[row])
+    rows = [
+        [tokenizer.convert_tokens_to_ids(tokenizer.unk_token if name == "<unk>" else name) for name in names]
+        for names in encoded(ours)
+    ]
+    assert rows == [tokenizer(line, add_special_tokens=False)["input_ids"] for line in LINES]
+
+
+def test_other_folders_have_them(folders, kind, tmp_path):
+    """An export in our order of rows, text that is prepared for the model, and a vocabulary with another language."""
+    ours = folders[-1]
+    expected = encoded(ours)
+    write(tmp_path / "train.en", LINES)
+    description = {"languages": ["en"], "monolingual": {"en": {"train": str(tmp_path / "train.en")}}}
+    (tmp_path / "en.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarize, "run_fairseq", preprocess_here)
+        prepare(tmp_path / "en.yaml", tmp_path / "data", vocabulary_from=ours)
+    text, dictionary = open_text(tmp_path / "data/en/train", "en"), XLDictionary.load(tmp_path / "data/dict.txt")
+    assert [[dictionary.symbols[row] for row in line[:-1]] for line in text] == expected
+    extend([str(ours), "--data", str(ours), "--output", str(tmp_path / "more"), "--langs", "en,de"])
+    assert encoded(tmp_path / "more") == encoded(tmp_path / "data") == expected
+    shutil.rmtree(ours / "published")
+    run(ours, tmp_path / "back")
+    tokenizer, differing = AutoTokenizer.from_pretrained(tmp_path / "back"), ["sarsa sars, sars. asars"]
+    if kind in ("tokenizer.json", "added_tokens.json"):
+        differing.append("<URL> Covid ＜url＞ this")
+    for line, symbols in zip(LINES, expected):
+        if line not in differing:
+            assert tokenizer.convert_ids_to_tokens(tokenizer(line, add_special_tokens=False)["input_ids"]) == symbols
+
+
+def test_damaged_tokens_are_refused(folders):
+    path = folders[-1] / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["vocabulary"]["added_tokens"][0]["lstrip"] = 7
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(UserError, match="manifest.json is damaged: its added tokens are .*, expected texts with flags"):
+        encoded(path.parent)
+
+
+def test_a_token_of_two_words_is_no_token_of_text(data_bin, tmp_path, caplog):
+    shutil.copy(data_bin / "sentencepiece.model", tmp_path / "sentencepiece.bpe.model")
+    (tmp_path / "added_tokens.json").write_text('{"New York": 85, "<url>": 86}', encoding="utf-8")
+    (tmp_path / "ours").mkdir()
+    import_subwords("sentencepiece", tmp_path, tmp_path / "ours", ["en"], pieces=("New York", "<url>"))
+    assert "tokens that were added to its tokenizer, New York: their rows are kept" in caplog.text
+    assert [token["content"] for token in stored_options(tmp_path / "ours")["added_tokens"]] == ["<url>"]

@@ -66,9 +66,11 @@ def model_card(checkpoint: Checkpoint, title: str, scores: Sequence[Path] = ()) 
     languages = [f"- {json.dumps(code)}" for code in identity["languages"]]  # no: is false in YAML
     head = ["---", "language:", *languages, LICENSE, f"pipeline_tag: {tag}", "tags:", "- fairseq_xl", "---"]
     model = {key: value for key, value in description.items() if key not in ("data", "initialized from")}
+    history = dict(_history(checkpoint, description))
+    settings = _settings(checkpoint.cfg) if history["updates"] else ()  # a model that came in was trained elsewhere
     parts = {
         title: [table(model)],
-        "Training": [table(dict(_history(checkpoint, description))), "\n".join(_settings(checkpoint.cfg)) + "\n"],
+        "Training": [table(history), "\n".join(settings) + "\n"],
         "Data": [*_data(checkpoint), table(dict(_inputs(checkpoint)))],
         "Scores": [f"{path.name}\n{table(json_object(path))}" for path in scores],
     }

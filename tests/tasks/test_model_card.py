@@ -7,9 +7,10 @@ import pytest
 import torch
 import yaml
 
-from fairseq_xl.commands import model_card
+from fairseq_xl.commands import model_card, model_convert
 from fairseq_xl.errors import UserError
 from tests.commands import trained, translation
+from tests.tasks.conversion_builders import xlm_roberta
 
 
 def test_a_resumed_translation_model(data_bin, tmp_path):
@@ -36,3 +37,12 @@ def test_a_resumed_translation_model(data_bin, tmp_path):
     assert "31.4159  nrefs:1|tok:13a" in card
     with pytest.raises(UserError, match="README.md exists: remove it, or name another file by --output"):
         model_card.main([str(save)])
+
+
+def test_a_published_model_has_no_settings_of_a_training(data_bin, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    xlm_roberta(tmp_path / "theirs", data_bin)
+    model_convert.main([str(tmp_path / "theirs"), str(tmp_path / "ours")])
+    model_card.main([str(tmp_path / "ours")])
+    training = (tmp_path / "ours/README.md").read_text(encoding="utf-8").split("## Training")[1].split("##")[0]
+    assert training.split() == ["```", "--init-from", "theirs", "updates", "0", *"resumed at update none ```".split()]

@@ -98,7 +98,9 @@ def _fine_tuned(published: Published, head: Head, folder: Path, languages: Seque
     if isinstance(longest, (int, float)) and longest >= SHORTEST:
         length = min(length, int(longest))
     line = ["--task", f"xl_{name}", "--criterion", f"xl_{name}", "--length", str(length)]
-    line += ["--head-dropout", str(head.dropout), *(["--pooler"] if "pooler.weight" in head.state else [])]
+    line += ["--head-dropout", str(head.dropout)]
+    if "pooler.weight" in head.state:
+        line += ["--pooler", "--pooler-activation", published.layout.pooler_activation]
     if head.kind == QUESTIONS:
         line += ["--question-length", str(min(QUESTION, length // 4))]
     return [*line, "--train-langs", ",".join(languages) or "en", "--eval-langs", ",".join(languages) or "en"]

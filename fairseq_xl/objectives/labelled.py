@@ -42,6 +42,7 @@ UNKNOWN = 0.1  # share of <unk> among the tokens of a language above which there
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Encode = Any  # `fairseq_xl.data.vocabulary.text_encoder.TextEncoder`
 #: maps a language's summed statistics, with "examples", to a value, or to None if it has none
+POOLER_ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 Metric = Callable[[dict[str, float]], float | None]
 
 
@@ -67,6 +68,12 @@ class FirstTokenConfig(LabelledConfig):
         "BERT's linear layer and tanh before the output layer; its weights are those of next-sentence "
         "prediction if the checkpoint of --init-from has them",
     )
+    pooler_activation: str = option("tanh", "activation of --pooler: tanh (BERT, XLM-R), or relu (DistilBERT)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("pooler_activation", self.pooler_activation in POOLER_ACTIVATIONS, "tanh or relu")
+        self.require("pooler_activation", self.pooler or self.pooler_activation == "tanh", "tanh without --pooler")
 
 
 class LabelledObjective(FilesObjective, ABC):
@@ -157,12 +164,15 @@ class LabelledObjective(FilesObjective, ABC):
         """Number of outputs of the head for a hidden state."""
 
     def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
-        """{name: dropout and a linear layer, (…, C) -> (…, outputs)}; with `pooler` (C, C) and tanh before."""
+        """{name: dropout and a linear layer, (…, C) -> (…, outputs)}; with `pooler` (C, C) and activation before."""
         channels, dropout = model_cfg.embed_dim, nn.Dropout(self.cfg.head_dropout)
         head = nn.Sequential(dropout, nn.Linear(channels, self.num_outputs()))
         if getattr(self.cfg, "pooler", False):
-            layers = {"pooler": Pooler(channels, channels), "tanh": nn.Tanh(), "dropout": dropout, "output": head[1]}
-            head = nn.Sequential(OrderedDict(layers))
+            pooler = {
+                "pooler": Pooler(channels, channels),
+                "activation": POOLER_ACTIVATIONS[self.cfg.pooler_activation](),
+            }
+            head = nn.Sequential(OrderedDict(pooler | {"dropout": dropout, "output": head[1]}))
         head.apply(lambda module: init_weights(module, model_cfg.init_std))
         return {self.name: head}
 

@@ -241,6 +241,7 @@ def refused(line, sentence):
         ("mlm,a.b=tagging", "a.b=tagging: a name has letters, digits, _ and - only"),
         ("mlm,mlm_en=tagging", "mlm_en_loss would stand for two values in the log"),
         ("mlm,a=tagging,b=tagging a.length=4", "--objective-options: a.length=4 should be at least 8 tokens"),
+        ("mlm,a=ranking a.pooler_activation=relu", "a.pooler_activation=relu should be tanh without --pooler"),
         ("mlm,tagging tagging.eval_langs=", "expected names joined by commas"),
         ("mlm,classification", "--objective-options classification.task_files: name a folder of files"),
         (

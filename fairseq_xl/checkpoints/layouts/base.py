@@ -88,6 +88,10 @@ class Layout:
     compares_values = False  # whether `to_ours` compares values of weights
     model_class, encoder_prefix = "", ""  # prefixes of the classes of transformers and of an encoder's parameters
     classifier_names: tuple[str, ...] = ()  # prefixes of the parameters of its pooler and output, or of its only layer
+    pooler_activation = "tanh"
+    dropout_entries: Mapping[
+        str, str
+    ] = {}  # head of transformers -> entry of its dropout other than classifier_dropout
 
     @classmethod
     def register(cls, layout: LayoutClass) -> LayoutClass:
@@ -205,7 +209,7 @@ class Layout:
                 raise UserError(f"its id2label {named} does not name the {len(labels)} outputs of its head")
         if kind == SEQUENCES and len(labels) < 2:  # regression
             return None
-        dropout = settings.get("classifier_dropout")
+        dropout = settings.get(self.dropout_entries.get(kind, "classifier_dropout"))
         return Head(kind, state, labels, self.setting(settings, "dropout") if dropout is None else dropout)
 
     # --- to the files ------------------------------------------------------------------------------------------
@@ -226,6 +230,9 @@ class Layout:
         }
         if head and (pooling := model.options.get("pooling") or "first") != "first":
             reasons[f"a classifier that reads pooled hidden states (--pooling {pooling})"] = True
+        activation = model.options.get("pooler_activation") or "tanh"
+        if head == SEQUENCES and has_pooler(model) and activation != self.pooler_activation:
+            reasons[f"--pooler-activation {activation} in the form of {self.name}"] = True
         if model.has_decoder:
             has_languages = "language embeddings in an encoder-decoder (--lang XX-YY exports it for one direction)"
             reasons["predicting streams (xFNP)"] = "decoder.stream_embeddings.weight" in model.state
@@ -253,7 +260,7 @@ class Layout:
         output = model.state[f"heads.{model.head}.{'output' if has_pooler(model) else '1'}.bias"]
         labels = model.type_state.get("labels") or [f"LABEL_{row}" for row in range(len(output))]
         return {
-            "classifier_dropout": model.head_dropout,
+            self.dropout_entries.get(head, "classifier_dropout"): model.head_dropout,
             **({"problem_type": ONE_LABEL} if head == SEQUENCES else {}),
             "id2label": {str(row): label for row, label in enumerate(labels)},
             "label2id": {label: row for row, label in enumerate(labels)},
@@ -300,7 +307,7 @@ def encoder_part(state: State) -> State:
 
 
 def has_pooler(model: Own) -> bool:
-    """Whether the head of a fine-tuned model has a layer with tanh in front of its output."""
+    """Whether the head of a fine-tuned model has a pooler in front of its output."""
     return f"heads.{model.head}.pooler.weight" in model.state
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq_xl.checkpoints.layouts.base import SEQUENCES, Layout, Settings
+from fairseq_xl.checkpoints.layouts.base import QUESTIONS, SEQUENCES, Layout, Settings, has_pooler
 from fairseq_xl.checkpoints.layouts.bert import Bert
 from fairseq_xl.checkpoints.layouts.name_mapping import State, Table
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
@@ -37,6 +37,9 @@ class DistilBert(Bert):
     ignored_heads = r"(pre_classifier|classifier|qa_outputs)\."
     model_types = ("distilbert",)
     model_class, encoder_prefix = "DistilBert", "distilbert."
+    classifier_names = ("pre_classifier.", "classifier.")
+    pooler_activation = "relu"
+    dropout_entries: Mapping[str, str] = {SEQUENCES: "seq_classif_dropout", QUESTIONS: "qa_dropout"}
     constants: Mapping[str, Any] = {**Layout.constants, "layer_norm_eps": 1e-12}
     config_entries: Mapping[str, str] = {
         **{"dim": "embed_dim", "hidden_dim": "ffn_dim", "n_heads": "heads", "activation": "activation"},
@@ -47,7 +50,8 @@ class DistilBert(Bert):
         options = model.options
         has_form = options["framing"] == "bert" and options["output_form"] == "dense" and not options["position_offset"]
         has_form &= not model.has_decoder and SEGMENTS not in model.state and not model.languages
-        return has_form and head != SEQUENCES  # its classifier has a layer with ReLU
+        has_relu = options.get("pooler_activation") == self.pooler_activation
+        return has_form and (head != SEQUENCES or (has_pooler(model) and has_relu))
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         return Layout.obstacles(self, model, head) | {

@@ -26,7 +26,7 @@ class Own:
     """A model of this package."""
 
     path: str
-    options: dict[str, Any]  # of the model, `framing`, and `pooling` of the head
+    options: dict[str, Any]  # of the model, `framing`, and `pooling` and `pooler_activation` of the head
     state: State  # special symbols in the table of all others
     dictionary: XLDictionary
     languages: list[str]  # of the language embeddings; empty without them
@@ -73,10 +73,11 @@ def read_own(
         state = module.put_into(state, language_module, identity.get("body"))
         options["adapters"] = module.adapters
     state = language_modules.without_special(state, len(dictionary.languages))
+    head_options = {name: task.get(name) for name in ("pooling", "pooler_activation")}
     length = task.get("length") or options["max_positions"]
     return Own(
         path=path,
-        options=options | {"framing": identity["framing"], "_name": cfg["_name"], "pooling": task.get("pooling")},
+        options={**options, "framing": identity["framing"], "_name": cfg["_name"], **head_options},
         state=state,
         dictionary=dictionary,
         languages=list(dictionary.languages) if LANGUAGES in state else [],

@@ -88,7 +88,10 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
         "num_attention_heads n_heads encoder_attention_heads decoder_attention_heads encoder_ffn_dim decoder_ffn_dim "
         "encoder_ffn_embed_dim decoder_ffn_embed_dim",
     ),
-    "a number": (lambda value: type(value) in (int, float), "layer_norm_eps pad_token_id classifier_dropout"),
+    "a number": (
+        lambda value: type(value) in (int, float),
+        "layer_norm_eps pad_token_id classifier_dropout seq_classif_dropout qa_dropout",
+    ),
     "true or false": (
         lambda value: type(value) in (bool, int),
         "gelu_activation scale_embedding no_scale_embedding encoder_normalize_before decoder_normalize_before",

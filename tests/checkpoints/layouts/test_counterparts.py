@@ -334,6 +334,10 @@ def test_a_head_without_counterpart_is_refused_and_its_encoder_is_not(make, tmp_
     own.options["pooling"] = "max"
     with pytest.raises(UserError, match="no model with a classifier that reads pooled hidden states .--pooling max"):
         counterpart(own)
+    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R), {"classification": pooled()}, head="classification")
+    own.options["pooler_activation"] = "relu"
+    with pytest.raises(UserError, match="no model with --pooler-activation relu in the form of xlm-roberta"):
+        counterpart(own)
 
 
 PLAIN_FAIRSEQ = """

@@ -155,6 +155,10 @@ def sentence_encoder(model: Own, layer: int | None) -> Counterpart:
     layer = depth if layer is None else layer
     if not 1 <= layer <= depth:
         raise UserError(f"--layer {layer}: expected 1 to {depth}, the layers of {model.path}")
+    if layer < depth and model.options["layer_norm"] == "pre":
+        raise UserError(
+            f"--layer {layer}: {model.path} has pre-LN layers, so only the last one, {depth}, has a LayerNorm"
+        )
     if model.languages:
         raise UserError(
             f"{model.path} has no counterpart in transformers, which has no model with language embeddings (--lang XX "

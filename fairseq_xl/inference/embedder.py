@@ -65,7 +65,7 @@ class Embedder:
         self.has_language_modules = isinstance(model, XLMonoTransModel)
         self.encoder = model.encoder
         self.longest = self.encoder.embeddings.max_positions
-        self.channels = self.encoder.embeddings.norm.normalized_shape[0]
+        self.channels = self.encoder.embeddings.positions.embedding_dim
         self.encode = TextEncoder(task.folder(), task.dictionary)
         self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]
 

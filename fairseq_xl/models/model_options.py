@@ -81,6 +81,12 @@ class BackboneConfig(FairseqDataclass):
         transfer="encoder",
         absent="none",
     )
+    embedding_norm: ChoiceEnum(["added", "none"]) = option(  # type: ignore[valid-type]  # made at run time
+        "added",
+        "LayerNorm of the sum of embeddings (added: XLM, XLM-R, mBART), or none (none: XLM-R XL)",
+        transfer="encoder",
+        absent="added",
+    )
     segment_embeddings: ChoiceEnum(["added", "first", "none"]) = option(  # type: ignore[valid-type]  # at run time
         "none",
         "add an embedding of each token's segment, the first or second of a pair (added: BERT), that of the first one "

@@ -129,7 +129,7 @@ class Embeddings(nn.Module):
     Lample & Conneau 2019, sections 3.4 and 5.1.
 
     Args:
-        cfg: a `BackboneConfig`
+        cfg: a `BackboneConfig`; without LayerNorm if `embedding_norm` is `none`
         token_embeddings: their parameters belong to the encoder or decoder
         num_languages: rows of the language embeddings, which exist if `cfg.language_embeddings` is `added`
         extra_positions: positions after `cfg.max_positions`, for predicted tokens that are not input
@@ -152,7 +152,8 @@ class Embeddings(nn.Module):
                     "add them or use --language-embeddings none"
                 )
             self.languages = nn.Embedding(num_languages, cfg.embed_dim)
-        self.norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
+        norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
+        self.norm = norm if str(cfg.embedding_norm) == "added" else nn.Identity()
         self.dropout = Dropout(cfg.dropout)
 
     @property

@@ -49,6 +49,11 @@ def roberta(folder, data_bin):
     return like_xlm_roberta(folder, data_bin, "Roberta", 2)
 
 
+def xlm_roberta_xl(folder, data_bin):
+    """Rows of padding as in the released models: more than 64."""
+    return like_xlm_roberta(folder, data_bin, "XLMRobertaXL", 72)
+
+
 def camembert(folder, data_bin):
     return like_xlm_roberta(folder, data_bin, "Camembert", 5)
 

@@ -17,6 +17,7 @@ from tests.commands import trained, translation
 from tests.tasks.conversion_builders import (  # noqa: F401
     SENTENCES,
     framed,
+    like_xlm_roberta,
     mbart,
     mbert,
     original,
@@ -67,11 +68,16 @@ def our_logits(loaded, tokens, languages=None, segments=None):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("shards", [False, True])
+@pytest.mark.parametrize("shards", [False, True, "XL"])
 def test_xlm_roberta_there_and_back(original, data_bin, tmp_path, shards):
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoModelForMaskedLM, AutoTokenizer, XLMRobertaTokenizer
 
-    theirs = xlm_roberta(original, data_bin, shards=shards)
+    xl, shards = shards == "XL", shards is True
+    if xl:
+        theirs = like_xlm_roberta(original, data_bin, "XLMRobertaXL", 2)
+        XLMRobertaTokenizer.from_pretrained(original).save_pretrained(original)
+    else:
+        theirs = xlm_roberta(original, data_bin, shards=shards)
     assert (original / "model.safetensors.index.json").is_file() == shards
     run(original, tmp_path / "ours", "--langs", "en,de")
     loaded = fairseq_xl.load(tmp_path / "ours")

@@ -26,11 +26,12 @@ from tests.tasks.conversion_builders import (  # noqa: F401
     run,
     xlm,
     xlm_roberta,
+    xlm_roberta_xl,
 )
 from tests.tasks.published_models import change_config, randomize
 
 FAMILIES = {"XLMRoberta": xlm_roberta, "Roberta": roberta, "Camembert": camembert}
-FAMILIES |= {"Bert": mbert, "DistilBert": distilbert, "XLM": xlm}
+FAMILIES |= {"XLMRobertaXL": xlm_roberta_xl, "Bert": mbert, "DistilBert": distilbert, "XLM": xlm}
 LABELS = {0: "no", 1: "perhaps", 2: "yes"}
 HEADS = {"SequenceClassification": "classification", "TokenClassification": "tagging"}
 HEADS |= {"QuestionAnswering": "question_answering"}

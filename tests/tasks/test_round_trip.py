@@ -10,7 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel, BertToken
 import fairseq_xl
 from fairseq_xl.errors import UserError
 from tests.published_text import write_wordpiece
-from tests.tasks.conversion_builders import SENTENCES, TEXT, mbart, mbert, original, run, xlm_roberta  # noqa: F401
+from tests.tasks.conversion_builders import SENTENCES, TEXT, mbart, mbert, original, run, xlm_roberta, xlm_roberta_xl  # noqa: F401
 from tests.tasks.published_models import randomize
 
 
@@ -24,6 +24,7 @@ def bert_without_output(folder, data_bin):
 
 
 FAMILIES = {"bert": mbert, "bert without output": bert_without_output, "mbart": mbart, "xlm-roberta": xlm_roberta}
+FAMILIES |= {"xlm-roberta-xl": xlm_roberta_xl}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

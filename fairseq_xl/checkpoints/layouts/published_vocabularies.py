@@ -103,9 +103,9 @@ class Vocabulary:
     rows: list[int] | None = None
 
 
-def from_pieces(count: int, origin: Path) -> Vocabulary:
+def from_pieces(count: int, origin: Path, most_padding: int = MOST_PADDING) -> Vocabulary:
     """Reads XLM-R's vocabulary from dict.txt, a SentencePiece model or tokenizer.json; `count` rows."""
-    return _in_our_order(count, _with_added(read_symbols(origin), origin), origin)
+    return _in_our_order(count, _with_added(read_symbols(origin), origin), origin, most_padding=most_padding)
 
 
 def _with_added(listed: list[str], origin: Path) -> list[str]:
@@ -135,13 +135,15 @@ def from_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Voca
     return _in_our_order(count, listed[:-1] if count == len(listed) - 1 else listed, origin, among)
 
 
-def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection[str] = ()) -> Vocabulary:
+def _in_our_order(
+    count: int, listed: list[str], origin: Path, among: Collection[str] = (), most_padding: int = MOST_PADDING
+) -> Vocabulary:
     """Makes the vocabulary of a list of symbols by row.
 
     Languages are ``[xx]`` and mBART's codes behind ``<mask>``. If nothing is behind it, they are the listed symbols of
     `among`: other pieces may look like ``[xx]``, as XLM-R's ``[1]``.
     """
-    padding = _padding(count, len(listed), origin)
+    padding = _padding(count, len(listed), origin, most_padding)
     listed = [f"{PADDING}{symbol}" if symbol.endswith(">NOTUSED") else symbol for symbol in listed]  # of CamemBERT
     missing = [symbol for symbol in SPECIAL if symbol not in listed]
     if missing:
@@ -222,11 +224,11 @@ def _in_order(numbered: object, origin: Path) -> list[str]:
     return words
 
 
-def _padding(rows: int, symbols: int, origin: Path) -> list[str]:
+def _padding(rows: int, symbols: int, origin: Path, most: int = MOST_PADDING) -> list[str]:
     """Names of rows behind the symbols, to which programs pad a table; `UserError` for another number of symbols."""
     padding = rows - symbols
     is_complete = origin.name == "dict.txt" or origin.suffix == ".pth"  # they list padding, or have none
-    if not 0 <= padding < (1 if is_complete else MOST_PADDING):
+    if not 0 <= padding < (1 if is_complete else most):
         raise UserError(f"its token embeddings have {rows} rows, but {origin} lists {symbols} symbols")
     if padding:
         logger.warning("%s lists %d symbols: %d rows of the token embeddings are padding", origin, symbols, padding)

@@ -1,6 +1,8 @@
 """XLM-R of transformers; RoBERTa and CamemBERT have the same layers."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl.checkpoints.layouts import published_vocabularies
 from fairseq_xl.checkpoints.layouts.base import IGNORED, PAD, PIECES, SEQUENCES, Layout, Settings, has_pooler, required
@@ -38,6 +40,7 @@ class XlmRoberta(BertStack):
     position_offset = 2
     classifier_names = ("classifier.dense.", "classifier.out_proj.")
     token_types = 1
+    form: Mapping[str, Any] = {"embedding_norm": "added"}  # options that tell its models from those of other layouts
 
     def to_ours(self, weights: State, settings: Settings) -> State:
         state = super().to_ours(weights, settings)
@@ -62,6 +65,8 @@ class XlmRoberta(BertStack):
 
     def has_form(self, model: Own, head: str | None) -> bool:
         if model.has_decoder or SEGMENTS in model.state or model.languages or model.options["output_form"] != "dense":
+            return False
+        if any(model.options.get(name, value) != value for name, value in self.form.items()):
             return False
         return head != SEQUENCES or has_pooler(model)  # without it, XLM-R's classifier has a layer more
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_xl.checkpoints.conversion import counterpart
+from fairseq_xl.checkpoints.conversion import counterpart, sentence_encoder
 from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.checkpoints.layouts.exported_folders import write_fairseq, write_transformers
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages
@@ -323,6 +323,15 @@ def test_what_has_no_counterpart_is_refused_with_the_reason(make, kind):
         UserError, match=f"model.pt has no counterpart in transformers, which has no model with .*{reason}"
     ):
         counterpart(own)
+
+
+def test_a_pre_ln_encoder_is_not_cut(make):
+    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R, layer_norm="pre", embedding_norm="none"))
+    assert sentence_encoder(own, 3).config["architectures"] == ["XLMRobertaXLModel"]
+    with pytest.raises(
+        UserError, match="--layer 2: model.pt has pre-LN layers, so only the last one, 3, has a LayerNo"
+    ):
+        sentence_encoder(own, 2)
 
 
 def test_a_head_without_counterpart_is_refused_and_its_encoder_is_not(make, tmp_path):

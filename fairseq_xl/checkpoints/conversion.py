@@ -13,7 +13,7 @@ from typing import Any
 from fairseq_xl.checkpoints.layouts import exported_folders, published_origin
 from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PLUGIN, TOKENIZER, Counterpart
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages, read_own
-from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings, copy_settings, read_settings
+from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.parameter_names import BIAS, TOKENS
 from fairseq_xl.checkpoints.stacks import count_layers
@@ -50,35 +50,32 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
             left_out = exported_folders.write_fairseq(folder, model, options.dtype, pieces if has_pieces else None)
         else:
             pooled, head = kind == "sentence-transformers", not options.no_head
-            settings = SentenceSettings()
-            if pooled and options.layer is None and options.pooling is None:
-                settings = read_settings(Path(checkpoint).parent) or settings
-            origin = published_origin.read(data, model, None if pooled else _head_class(model, head), options.layout)
-            if origin and pooled and not (origin.folder / TOKENIZER).is_file():
-                origin = None
-            ordered = origin.in_order(model) if origin else model
+            settings = (model.origin and model.origin.settings) or SentenceSettings()
+            longest = min(model.longest, settings.max_length or model.longest) if pooled else model.longest
+            head_class = None if pooled else _head_class(model, head)
+            tokenizer = published_origin.read_tokenizer(data, model, head_class, options.layout)
+            if tokenizer and pooled and not (tokenizer.folder / TOKENIZER).is_file():
+                tokenizer = None
+            ordered = published_origin.without_new_output(tokenizer.in_order(model) if tokenizer else model)
             result = sentence_encoder(ordered, options.layer) if pooled else counterpart(ordered, head, options.layout)
             left_out, start = result.left_out, _start(model, target)
             result.config[PLUGIN]["languages"] = [name for name in (source, target) if name]
-            if origin:
-                result = origin.restored(result, not (model.updates or options.layer or options.no_head))
-                start = None if start is None else origin.rows.index(start)
+            is_unchanged, rows = not (model.updates or options.layer or options.no_head), None
+            if tokenizer:
+                start, rows = None if start is None else tokenizer.rows.index(start), len(tokenizer.rows)
+            result = published_origin.restored(result, model, head_class, is_unchanged, rows)
             exported_folders.write_transformers(folder, result, options.dtype, start)
-            if origin and not options.no_tokenizer:
-                origin.write_tokenizer(folder)
+            if tokenizer and not options.no_tokenizer:
+                tokenizer.write(folder, model)
             elif not options.no_tokenizer:
                 segments, framing = model.options.get("segment_embeddings") == "added", model.options["framing"]
-                longest = min(model.longest, settings.max_length or model.longest)
                 write_tokenizer(folder, data, model.dictionary, framing, longest, source, segments)
                 if vocabulary_kind(data) == "xlm" and model.type_state.get("num_texts", 1) > 1:
                     remark = "XLMTokenizer puts one </s> between two texts, and this package two"
                     logger.warning("%s was fine-tuned on pairs: %s", model.path, remark)
-            if settings.files:
-                copy_settings(settings, Path(checkpoint).parent, folder)
-            elif pooled:
-                exported_folders.write_sentence_transformers(
-                    folder, options.pooling or "mean", model.longest, model.options["embed_dim"]
-                )
+            if pooled:
+                pooling, dim = options.pooling or settings.pooling, model.options["embed_dim"]
+                exported_folders.write_sentence_transformers(folder, pooling, longest, dim, settings)
     if left_out:
         logger.info("%s: not exported: %s", checkpoint, ", ".join(left_out))
 
@@ -135,6 +132,8 @@ def counterpart(model: Own, head: bool = True, layout: str | None = None) -> Cou
     if layout is not None and layout not in exportable:
         raise UserError(f"--layout {layout}: expected one of {', '.join(sorted(exportable))}")
     candidates = exportable.values() if layout is None else [exportable[layout]]
+    if layout is None and model.origin and model.origin.layout in exportable:  # the one that it came in as, first
+        candidates = [exportable[model.origin.layout], *candidates]
     suitable = next((candidate for candidate in candidates if candidate.has_form(model, head_class)), None)
     if suitable is None:
         raise UserError(f"{model.path} has another form than models of --layout {layout}")
@@ -174,6 +173,6 @@ def sentence_encoder(model: Own, layer: int | None) -> Counterpart:
     exported = counterpart(replace(model, state=state, options=model.options | {"output_form": "dense"}), head=False)
     layout, zeros = exported.layout, state[TOKENS].new_zeros(state[TOKENS].size(1), state[TOKENS].size(1))
     prefix = f"{layout.encoder_prefix}pooler.dense"
-    pooler = {f"{prefix}.weight": zeros, f"{prefix}.bias": zeros[0].clone()}  # not used
-    config = exported.config | {"architectures": [f"{layout.model_class}Model"]}
-    return replace(exported, config=config, weights=exported.weights | pooler)
+    if model.origin is None:  # the class has a pooler, which is not used
+        exported.weights.update({f"{prefix}.weight": zeros, f"{prefix}.bias": zeros[0].clone()})
+    return exported

@@ -9,6 +9,7 @@ from torch import Tensor
 from fairseq_xl.checkpoints import language_modules, published_models
 from fairseq_xl.checkpoints.identity import Checkpoint, open_checkpoint
 from fairseq_xl.checkpoints.layouts.published_files import CONFIG, has_weights
+from fairseq_xl.checkpoints.layouts.stored_origin import stored_origin
 from fairseq_xl.checkpoints.layouts.weight_checks import check_tables
 from fairseq_xl.checkpoints.parameter_names import POSITIONS, TOKENS
 from fairseq_xl.checkpoints.stacks import count_layers
@@ -117,6 +118,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> Description:
         raise UserError(f"{checkpoint.path}: {error}") from error
     training = (content.get("extra_state") or {}).get("train_iterator") or {}
     type_state = identity.get("type_state", {})
+    origin = stored_origin(content.get("task_state") or {}, checkpoint.path)
     objectives = {name: part for name, part in type_state.items() if isinstance(part, dict)}
     description = {
         "kind": f"checkpoint of fairseq_xl, task {task.get('_name')}",
@@ -133,6 +135,8 @@ def describe_checkpoint(checkpoint: Checkpoint) -> Description:
         "fine-tuned for": identity.get("head"),
         "labels": type_state.get("labels")
         or {name: part["labels"] for name, part in objectives.items() if "labels" in part},
+        "published as": origin and origin.entries.get("architectures"),
+        "sentence embeddings": origin and origin.settings and origin.settings.description(),
         "updates": history.get("num_updates"),
         "epoch": training.get("epoch"),
         "best validation value": (content.get("extra_state") or {}).get("best"),

@@ -25,6 +25,8 @@ from fairseq_xl.checkpoints.layouts import published_files, published_vocabulari
 from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PIECES, PLUGIN, TOKENIZER, WORDS, Head, Layout, Settings
 from fairseq_xl.checkpoints.layouts.lora import Adapter, read_adapter
 from fairseq_xl.checkpoints.layouts.name_mapping import State
+from fairseq_xl.checkpoints.layouts.published_origin import origin_of
+from fairseq_xl.checkpoints.layouts.stored_origin import Origin
 from fairseq_xl.checkpoints.layouts.tokenizer_json import PAIRS, pair_template
 from fairseq_xl.checkpoints.layouts.weight_checks import check_parameters, check_settings
 from fairseq_xl.checkpoints.parameter_names import (
@@ -62,6 +64,7 @@ class Published:
     left_out: tuple[str, ...] = ()  # parameters of the file that are not read: of a head of fine-tuning
     head: Head | None = None  # of fine-tuning
     rows: Sequence[int] | None = None  # the row of the file of each symbol and language; None: their order; -1: none
+    origin: Origin | None = None  # what checkpoints store of its folder; None without config.json or values
 
     @property
     def depths(self) -> dict[str, int]:
@@ -173,8 +176,12 @@ def _transformers(weights: State, file: Path, adapter: Adapter | None = None) ->
         config |= {"architectures": [layout.class_name(adapter.head)]} if adapter.head else {}
     head = layout.read_head(weights, config)
     heads = tuple(name for name in weights if re.match(layout.ignored_heads, name))
-    weights = {name: value for name, value in weights.items() if name not in heads}
-    return replace(_published(layout, weights, config, file), left_out=() if head else heads, head=head)
+    read_weights = {name: value for name, value in weights.items() if name not in heads}
+    published = _published(layout, read_weights, config, file)
+    origin = None
+    if not any(value.is_meta for value in weights.values()):
+        origin = origin_of(layout, weights, config, published.state, published.options["framing"], file.parent)
+    return replace(published, left_out=() if head else heads, head=head, origin=origin)
 
 
 def _refuse_code(folder: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published_models, stacks, word_vectors
 from fairseq_xl.checkpoints.identity import check_encoding, check_vocabulary, open_checkpoint
+from fairseq_xl.checkpoints.layouts.stored_origin import Origin, stored_origin
 from fairseq_xl.checkpoints.parameter_names import OF_LANGUAGES, OF_SYMBOLS, TOKENS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import language_symbols
@@ -61,6 +62,7 @@ class Pretrained:
     path: str
     state: dict[str, Tensor]
     identity: dict[str, Any]
+    origin: Origin | None = None  # the published folder that they came from
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
             logger.warning("%s: the head of fine-tuning is left out: %s", path, ", ".join(content.left_out))
         if type(model).backbone != TRANSFORMER:
             raise UserError(f"{path} holds {TRANSFORMER}, this model is {type(model).backbone}")
-        options = content.options
+        options, origin = content.options, content.origin
         _check_fields(path, options, {}, model, part, requirements)
         weights, identity, languages = content.state, {}, []
         if requirements.own_tokens:
@@ -202,6 +204,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
     else:
         checkpoint = open_checkpoint(path, content=content)
         identity, weights = checkpoint.identity, checkpoint.state
+        origin = stored_origin(checkpoint.content["task_state"], path)
         tokens = requirements.own_tokens
         matched = tokens and has_same_pieces(identity, dictionary)  # by language; else the dictionaries must be equal
         if matched:
@@ -231,7 +234,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         embeddings = model.encoder.embeddings
         weights = language_modules.with_language_positions(weights, embeddings.position_offset, embeddings.scale or 1)
         identity = {name: value for name, value in identity.items() if name != "body"}
-    return Pretrained(path, weights, identity)
+    return Pretrained(path, weights, identity, origin)
 
 
 def check_fits(

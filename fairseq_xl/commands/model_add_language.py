@@ -87,7 +87,6 @@ def main(options: Options) -> dict[str, Any]:
 
 def _prepare(addition: Any, options: Options, folder: Path) -> None:
     """Writes the model that came in, the one with new pieces, the binarized text, and the flags of the training."""
-    from fairseq_xl.checkpoints.layouts.sentence_transformers import copy_settings
     from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
     from fairseq_xl.data.vocabulary.subwords import FILES, vocabulary_kind
     from fairseq_xl.inference import language_addition
@@ -103,7 +102,6 @@ def _prepare(addition: Any, options: Options, folder: Path) -> None:
     symbols = ["--langs", options.lang] if addition.published.languages else []
     words = ["--data", str(imported), "--output", str(extended), "--text", str(folder / "pieces.txt")]
     extend([str(imported), *words, "--pieces", str(options.pieces), *symbols])
-    copy_settings(addition.settings, imported, extended)
     before, after = (len(XLDictionary.load(path / "dict.txt").pieces) for path in (imported, extended))
     if after - before < options.pieces:
         raise UserError(f"--pieces {options.pieces}: the text of {options.lang} gives {after - before} new pieces")

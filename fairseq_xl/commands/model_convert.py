@@ -56,7 +56,7 @@ def main(options: Options) -> None:
     register()
     from fairseq_xl.checkpoints import conversion, published_models
     from fairseq_xl.checkpoints.identity import found_in, open_checkpoint
-    from fairseq_xl.checkpoints.layouts.sentence_transformers import MODULES
+    from fairseq_xl.checkpoints.layouts.stored_origin import stored_origin
     from fairseq_xl.inference.published_import import import_model
     from fairseq_xl.inference.task_types import transformers_heads
     from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, refuse_hub_name
@@ -88,8 +88,9 @@ def main(options: Options) -> None:
     else:
         checkpoint = open_checkpoint(source, content=model, finite=False)
         _refuse(options, IN, f"for published models only, and {source} is not one")
-        has_settings = (source.parent / MODULES).is_file()  # of a folder of sentence-transformers that came in
-        kind = options.to or KINDS[2 if has_settings else 0]
+        came_from, head = stored_origin(checkpoint.content["task_state"], source), checkpoint.identity.get("head")
+        is_sentence_encoder = came_from is not None and came_from.settings and head is None
+        kind = options.to or KINDS[2 if is_sentence_encoder else 0]
         transformers_only = ("layout", "no_head", "no_tokenizer", "keep_languages")
         unused = {"fairseq": (*transformers_only, "layer", "pooling"), "transformers": ("layer", "pooling")}
         unused["transformers.js"] = ("no_tokenizer", "keep_languages", "layer", "pooling")

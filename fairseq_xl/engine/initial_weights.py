@@ -98,7 +98,10 @@ def needs_initial_weights(task: Any, from_checkpoint: bool) -> bool:
 def transfer_weights(
     task: Any, model: Any, files: dict[str, str | None], layers: str = "all", tokens: bool = True
 ) -> list[Report]:
-    """Copies weights of checkpoints to a new model, with `tokens` also embeddings; arguments as of `initialize`."""
+    """Copies weights of checkpoints to a new model, with `tokens` also embeddings; arguments as of `initialize`.
+
+    The task stores the published folder that the encoder came from.
+    """
     tokens = tokens and task.uses_pretrained_tokens
     requirements = Requirements(task.dictionary, task.folder() / "dict.txt", task.framing.name, task.cfg, tokens)
 
@@ -107,7 +110,11 @@ def transfer_weights(
             pretrained = without_cross_attention(pretrained)
         return task.adapt_pretrained(pretrained, model)
 
-    return initialize(model, files, requirements, layers, adapt)
+    reports = initialize(model, files, requirements, layers, adapt)
+    for report in reports:
+        if report.copied.keys() & {"encoder", "model"}:
+            task.origin = report.pretrained.origin
+    return reports
 
 
 def transfer_initial_weights(task: Any, model: Any, files: dict[str, str | None], from_checkpoint: bool) -> None:

@@ -14,14 +14,16 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_xl.checkpoints.identity import found_in
-from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings, read_settings
+from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings
+from fairseq_xl.checkpoints.layouts.stored_origin import stored_origin
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.labelled.labelled_examples import segments
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, truncate
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, write_best_matches
+from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, unit_length, write_best_matches
 from fairseq_xl.inference.model_loading import load_model
+from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.models.monotrans import XLMonoTransModel
@@ -39,15 +41,17 @@ class Embedder:
 
     `data` is the data folder of the checkpoint or of the language module; the options `language_module` and `lang` of
     the task name another language module than the checkpoint's. If `fp16`, weights have 16 bits. Texts are truncated to
-    the length in the `settings` of sentence-transformers beside the checkpoint.
+    the length in the `settings` of sentence-transformers in the checkpoint; `prompt` names one of theirs, None: their
+    default one.
     """
 
     longest: int  # most tokens of a text
 
-    def __init__(self, checkpoint: str, data: str, fp16: bool = False, **options: Any):
+    def __init__(self, checkpoint: str, data: str, fp16: bool = False, prompt: str | None = None, **options: Any):
         model, task = load_model(checkpoint, data, **options)
         self._use(model, task, checkpoint)
-        self.settings = read_settings(found_in(checkpoint)[0].parent) or SentenceSettings()
+        self.settings = (task.origin and task.origin.settings) or SentenceSettings()
+        self.prompt = self.settings.prompt(prompt)
         self.longest = min(self.longest, self.settings.max_length or self.longest)
         self.model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if fp16 else None)
 
@@ -55,6 +59,7 @@ class Embedder:
     def from_model(cls, model: Any, task: Any) -> "Embedder":
         """Returns the encoder of a loaded model, on the model's device."""
         embedder = cls.__new__(cls)
+        embedder.settings, embedder.prompt = SentenceSettings(), ""
         embedder._use(model, task, "the model")
         return embedder
 
@@ -73,12 +78,12 @@ class Embedder:
     def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
 
-    def choice(self, layer: int | None = None, pooling: str = POOLINGS[0]) -> Choice:
-        """(layer, pooling), the last layer by default; raises `UserError` for one that the model lacks."""
-        choice = len(self.encoder.layers) if layer is None else layer, pooling
+    def choice(self, layer: int | None = None, pooling: str | None = None) -> Choice:
+        """(layer, pooling), by default the last and that of the settings; `UserError` for one that the model lacks."""
+        choice = len(self.encoder.layers) if layer is None else layer, pooling or self.settings.pooling
         if choice not in self.choices:
             layers = f"a layer from 0 to {len(self.encoder.layers)}"
-            raise UserError(f"layer {layer}, pooling {pooling!r}: expected {layers} and {' or '.join(POOLINGS)}")
+            raise UserError(f"layer {layer}, pooling {choice[1]!r}: expected {layers} and {' or '.join(POOLINGS)}")
         return choice
 
     def rows(self, sentences: Iterable[str], language: str) -> list[Numbers]:
@@ -147,11 +152,30 @@ class Embedder:
                 progress_bar.update(len(batch))
         return embeddings
 
+    def sentence_embeddings(
+        self, sentences: Sequence[str], language: str, choices: Iterable[Choice], batch_tokens: int = BATCH_TOKENS
+    ) -> dict[Choice, np.ndarray]:
+        """As a call, of sentences behind the prompt, and of length 1 where the settings say so."""
+        if self.prompt:
+            sentences = [text if is_blank(text) else self.prompt + text for text in sentences]
+        embeddings = self(sentences, language, choices, batch_tokens)
+        return {choice: unit_length(rows) if self.settings.normalize else rows for choice, rows in embeddings.items()}
 
-def embedder_of(options: Any, fp16: bool = False) -> Embedder:
+
+def has_settings(checkpoint: str) -> bool:
+    """Whether a checkpoint says how texts become sentence embeddings; False for a file that is not there."""
+    if not Path(checkpoint).exists():
+        return False
+    file, _ = found_in(checkpoint)
+    content = load_plain(file, mapped=True)
+    origin = stored_origin(content.get("task_state") or {}, file) if isinstance(content, dict) else None
+    return origin is not None and origin.settings is not None
+
+
+def embedder_of(options: Any, fp16: bool = False, prompt: str | None = None) -> Embedder:
     """The encoder of a command's arguments `checkpoint`, `data`, `language_module` and `lang`."""
     module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
-    embedder = Embedder(options.checkpoint, options.data, fp16, **module)
+    embedder = Embedder(options.checkpoint, options.data, fp16, prompt, **module)
     embedder.task.dictionary.language_id(options.lang)
     return embedder
 
@@ -159,14 +183,21 @@ def embedder_of(options: Any, fp16: bool = False) -> Embedder:
 class Embedders:
     """A checkpoint's encoder for several languages; `modules`, XX=DATA:MODULE, replace its language module.
 
+    Sentences are embedded as `Embedder.sentence_embeddings` does, with the prompt of this name.
     Raises `UserError` for wrong modules, and for languages without one.
     """
 
     def __init__(
-        self, checkpoint: str, data: str, languages: Collection[str], modules: Iterable[str] = (), fp16: bool = False
+        self,
+        checkpoint: str,
+        data: str,
+        languages: Collection[str],
+        modules: Iterable[str] = (),
+        fp16: bool = False,
+        prompt: str | None = None,
     ):
         replacements = _language_modules(modules, set(languages))
-        self.default = Embedder(checkpoint, data, fp16)
+        self.default = Embedder(checkpoint, data, fp16, prompt)
         if self.default.has_language_modules:
             supported = self.default.task.dictionary.languages
             for language in sorted(set(languages) - replacements.keys() - set(supported)):
@@ -179,20 +210,25 @@ class Embedders:
         for language in sorted(set(languages) - replacements.keys()):  # before sentences of other languages are encoded
             self.default.task.dictionary.language_id(language)
         self.by_language = {
-            language: Embedder(checkpoint, folder, fp16, language_module=module, lang=language)
+            language: Embedder(checkpoint, folder, fp16, prompt, language_module=module, lang=language)
             for language, (folder, module) in replacements.items()
         }
 
-    def choices(self, layer: int | None = None, pooling: str | None = None) -> list[Choice]:
-        """The choices (layer, pooling) of the model, only those with this `layer` and `pooling` unless None."""
+    def choices(self, layer: int | None = None, pooling: str | None = None, selects: bool = False) -> list[Choice]:
+        """The choices (layer, pooling) of the model, only those with this `layer` and `pooling` unless None.
+
+        A sentence encoder of sentence-transformers has one, that of its settings, unless one is selected.
+        """
+        if self.default.settings.files and not selects:
+            return [self.default.choice(layer, pooling)]
         matching = [pair for pair in self.default.choices if layer in (None, pair[0]) and pooling in (None, pair[1])]
         if not matching:
             raise UserError(f"--layer {layer}: the model has the layers 0 to {len(self.default.encoder.layers)}")
         return matching
 
     def __call__(self, sentences: Sequence[str], language: str, choices: Iterable[Choice]) -> dict[Choice, np.ndarray]:
-        """As `Embedder`, with the language module of the language."""
-        return self.by_language.get(language, self.default)(sentences, language, choices)
+        """As `Embedder.sentence_embeddings`, with the language module of the language."""
+        return self.by_language.get(language, self.default).sentence_embeddings(sentences, language, choices)
 
 
 def _language_modules(arguments: Iterable[str], languages: Collection[str]) -> dict[str, tuple[str, str]]:

@@ -15,7 +15,6 @@ from fairseq_xl.checkpoints.layouts.base import QUESTIONS, Head
 from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
 from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
 from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG
-from fairseq_xl.checkpoints.layouts.sentence_transformers import copy_settings, read_settings
 from fairseq_xl.checkpoints.published_models import Published
 from fairseq_xl.checkpoints.transfer import PUBLISHED_HEAD
 from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
@@ -54,11 +53,6 @@ def import_model(
         )
     pieces = {*published.symbols[len(SPECIAL) : -1]}
     import_subwords(published.layout.subwords, source, folder, languages, codes, cased, pieces)
-    try:
-        if settings := read_settings(source):
-            copy_settings(settings, source, folder)
-    except UserError as error:
-        logger.warning("settings of sentence embeddings are left out: %s", error)
     line = [str(folder), "--init-from", str(origin), "--lr", "0"]  # fairseq asks for a learning rate
     if published.head:
         line += _fine_tuned(published, published.head, source, languages)
@@ -70,11 +64,9 @@ def import_model(
     model = _with_head(published.head, task, cfg.model) if published.head else task.build_model(cfg.model)
     plain = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     plain["task"]["data"] = ""  # named where the checkpoint is used
-    state = model.state_dict()
-    initialized = {name: value for name, value in published.state.items() if name in state}
     if source == (origin if origin.is_dir() else origin.parent):
-        published_origin.keep(source, folder, published.layout, initialized, published.symbols_of_rows())
-    content = fairseq_checkpoint(plain, state)
+        published_origin.keep_tokenizer(source, folder, published.layout, published.symbols_of_rows())
+    content = fairseq_checkpoint(plain, model.state_dict())
     save_checkpoint(content | {"task_state": task.state_dict()}, folder / CHECKPOINT)
 
 

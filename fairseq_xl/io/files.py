@@ -144,6 +144,11 @@ def json_object(path: File) -> dict[str, Any]:
         text = decoded(read_whole(path), path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    return parsed_object(text, path)
+
+
+def parsed_object(text: str, path: object) -> dict[str, Any]:
+    """As `json_object`, of the text of a file."""
     content = parsed_json(text, path)
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object")

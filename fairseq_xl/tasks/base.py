@@ -13,6 +13,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II
 
 from fairseq_xl.checkpoints import identity as identities
+from fairseq_xl.checkpoints.layouts.stored_origin import KEY as ORIGIN, Origin, stored_origin
 from fairseq_xl.checkpoints.transfer import Pretrained, check_fits
 from fairseq_xl.criterions.combined import CombinedCriterion, FairseqCriterionWrapper
 from fairseq_xl.data.framing import FRAMINGS, Framing
@@ -99,6 +100,7 @@ class XLTask(FairseqTask):
         self.framing = Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
         #: whether a command evaluates checkpoints: fairseq-generate, fairseq-validate, fairseq-interactive
+        self.origin: Origin | None = None  # the published folder that the model came from
         self.evaluates = bool(run_option(cfg, "common_eval.path", None))
         self.training_begun = False  # whether fairseq-train has begun, which limits validation to a sample
         self.inputs, self.encoding = Inputs(), identities.encoding_of(self.folder())
@@ -178,12 +180,13 @@ class XLTask(FairseqTask):
 
     def state_dict(self) -> dict[str, Any]:
         """fairseq hook: the state of the task in checkpoints."""
-        return {"fairseq_xl": self.identity(), "inputs": self.inputs.read}
+        state = {"fairseq_xl": self.identity(), "inputs": self.inputs.read}
+        return state | ({ORIGIN: self.origin.state_dict()} if self.origin else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks a checkpoint's identity before it is evaluated (generate, validate, interactive, eval-lm)."""
         path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.engine.loading` adds it
-        identity = state_dict["fairseq_xl"]
+        identity, self.origin = state_dict["fairseq_xl"], stored_origin(state_dict, path)
         if self.uses_pretrained_tokens:
             identities.check_vocabulary(identity, path, self.dictionary, self.folder() / "dict.txt")
         default, value = str(getattr(type(self), "__dataclass").framing), str(self.cfg.framing)
@@ -192,7 +195,8 @@ class XLTask(FairseqTask):
         self.framing = Framing.of(identity["framing"], self.dictionary)
 
     def check_fits(self, state: dict[str, Any], path: str) -> None:
-        """Raises `UserError` unless a checkpoint's weights mean the same in this run's model."""
+        """Takes over its published origin; raises `UserError` unless its weights mean the same in this run's model."""
+        self.origin = stored_origin(state["task_state"], path)
         check_fits(state, path, self.identity(), self.dictionary, self.folder() / "dict.txt", self.built_class)
 
     def adapt_pretrained(self, pretrained: Pretrained, model: Any) -> Pretrained:

@@ -8,37 +8,10 @@ import numpy as np
 import pytest
 
 import fairseq_xl
-from fairseq_xl import commands
 from fairseq_xl.checkpoints.layouts.sentence_transformers import read_settings
 from fairseq_xl.errors import UserError
-from tests.command_line import cli
-from tests.tasks.conversion_builders import SENTENCES, mbert, original, run, xlm_roberta  # noqa: F401
-
-LONG = " ".join(SENTENCES)  # is truncated
-PROMPTS = {"query": "the house ", "passage": "a tree "}
-
-
-@pytest.fixture(params=["mean", "cls"])
-def sentences(request, original, data_bin, tmp_path):
-    """A random model with all settings, and its embeddings with a prompt, or the default one."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Normalize, Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    (xlm_roberta if request.param == "mean" else mbert)(original, data_bin)
-    modules = [Transformer(str(original)), Pooling(16, pooling_mode=request.param), Normalize()]
-    model = SentenceTransformer(modules=modules, prompts=PROMPTS, default_prompt_name="passage", device="cpu")
-    model.max_seq_length = 9
-    model.save(str(tmp_path / "theirs"))
-    return model
-
-
-def embedded(folder, tmp_path, *more, text=(*SENTENCES, "", LONG)):
-    (tmp_path / "text").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
-    output = tmp_path / "rows.npy"
-    line = ["embed", folder, *cli(lang="en", input=tmp_path / "text", output=output), *more]
-    commands.main(list(map(str, line)))
-    return np.load(output)
+from tests.tasks.conversion_builders import SENTENCES, original, run  # noqa: F401
+from tests.tasks.sentence_encoders import LONG, embedded, sentences  # noqa: F401
 
 
 def test_settings_are_applied_and_written_back(sentences, tmp_path, capsys):
@@ -64,6 +37,21 @@ def test_settings_are_applied_and_written_back(sentences, tmp_path, capsys):
     assert not (tmp_path / "ours/2_Normalize").exists()
     for name in ("modules.json", "config_sentence_transformers.json", "1_Pooling/config.json"):
         assert (tmp_path / "back" / name).read_bytes() == (theirs / name).read_bytes()
+
+
+@pytest.mark.parametrize("sentences", ["mean"], indirect=True)
+def test_options_override_what_they_name(sentences, tmp_path):
+    """--layer and --pooling leave normalization, prompts and length."""
+    from sentence_transformers import SentenceTransformer
+
+    run(tmp_path / "theirs", tmp_path / "ours")
+    choice = ("--layer", "1", "--pooling", "first")
+    run(tmp_path / "ours", tmp_path / "back", *choice)
+    back = SentenceTransformer(str(tmp_path / "back"), device="cpu", local_files_only=True)
+    assert (back.max_seq_length, back.prompts, back.default_prompt_name) == (9, sentences.prompts, "passage")
+    expected = embedded(tmp_path / "ours", tmp_path, *choice, text=[*SENTENCES, LONG])
+    np.testing.assert_allclose(back.encode([*SENTENCES, LONG]), expected, atol=1e-6)
+    assert np.abs(sentences.encode(SENTENCES) - expected[:2]).max() > 0.01
 
 
 @pytest.mark.slow

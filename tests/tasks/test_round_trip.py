@@ -8,6 +8,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel, BertTokenizer, MBartTokenizer, pipeline
 
 import fairseq_xl
+from fairseq_xl.checkpoints.layouts import published_files, published_origin
+from fairseq_xl.checkpoints.parameter_names import BIAS
 from fairseq_xl.errors import UserError
 from tests.published_text import write_wordpiece
 from tests.tasks.conversion_builders import SENTENCES, TEXT, mbart, mbert, original, run, xlm_roberta, xlm_roberta_xl  # noqa: F401
@@ -45,6 +47,17 @@ def test_an_unchanged_model_is_the_same_folder(original, data_bin, tmp_path, fam
         run(tmp_path / "ours", tmp_path / "again")
 
 
+def test_the_values_of_weights_are_read_once(original, data_bin, tmp_path, monkeypatch):
+    """Their shapes are read before."""
+    loads, load = [], published_files.load_weights
+    for module in (published_files, published_origin):
+        count = lambda file, values=True: loads.append(values) or load(file, values)  # noqa: E731
+        monkeypatch.setattr(module, "load_weights", count, raising=False)
+    bert_without_output(original, data_bin)
+    run(original, tmp_path / "ours")
+    assert loads.count(True) == 1
+
+
 def test_mbart_translates_as_with_its_own_names(original, data_bin, tmp_path):
     mbart(original, data_bin)
     run(original, tmp_path / "ours", "--langs", "en,de")
@@ -62,6 +75,7 @@ def test_a_trained_model_keeps_rows_and_tokenizer(original, data_bin, tmp_path):
     run(original, tmp_path / "ours", "--langs", "en,de")
     checkpoint = torch.load(tmp_path / "ours" / "checkpoint.pt", weights_only=False)
     checkpoint["optimizer_history"][-1]["num_updates"] = 1
+    checkpoint["model"][BIAS] += 1  # which each training of the output layer changes
     torch.save(checkpoint, tmp_path / "trained.pt")
     run(tmp_path / "trained.pt", tmp_path / "out", "--data", tmp_path / "ours")
     config = json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))

@@ -87,6 +87,7 @@ class Layout:
     expressed: tuple[str, ...] = ("segment_embeddings", "language_positions")
     compares_values = False  # whether `to_ours` compares values of weights
     model_class, encoder_prefix = "", ""  # prefixes of the classes of transformers and of an encoder's parameters
+    class_prefixes: Mapping[str, str] = {}  # `model_class` of further model types
     classifier_names: tuple[str, ...] = ()  # prefixes of the parameters of its pooler and output, or of its only layer
     pooler_activation = "tanh"
     dropout_entries: Mapping[
@@ -290,7 +291,8 @@ class Layout:
             config |= self.head_config(model, head)
             for parameter, name in self.head_names(head).items():
                 weights[name] = state[f"heads.{model.head}.{parameter}"].clone()
-        return Counterpart(self, config | {"architectures": [self.class_name(head)]}, weights, left_out)
+        name = self.class_name(head) if head or BIAS in exported else f"{self.model_class}Model"
+        return Counterpart(self, config | {"architectures": [name]}, weights, left_out)
 
 
 def required(settings: Settings, name: str) -> Any:

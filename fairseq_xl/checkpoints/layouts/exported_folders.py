@@ -2,30 +2,25 @@
 
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import safetensors
 import safetensors.torch
 import torch
 
-from fairseq_xl.checkpoints.layouts.base import BOS, EOS, PAD, PIECES, Counterpart, encoder_part, part_names
+from fairseq_xl.checkpoints.layouts.base import BOS, EOS, PAD, PIECES, TOKENIZER, Counterpart, encoder_part, part_names
 from fairseq_xl.checkpoints.layouts.fairseq_roberta import FairseqRoberta
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.layouts.published_files import CONFIG, FAIRSEQ_WEIGHTS, TRANSFORMERS_WEIGHTS
+from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import is_finite, save_checkpoint
-from fairseq_xl.io.files import write_json
+from fairseq_xl.io.files import replacing, write_json
 
 GENERATION = "generation_config.json"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-_POOLING = "1_Pooling"
-#: modules of sentence-transformers: names of the classes that all versions of sentence-transformers know
-_MODULES = [
-    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-    {"idx": 1, "name": "1", "path": _POOLING, "type": "sentence_transformers.models.Pooling"},
-]
 
 
 def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int | None = None) -> None:
@@ -63,21 +58,23 @@ def _cast(weights: State, dtype: str) -> State:
     return converted
 
 
-def write_sentence_transformers(folder: Path, pooling: Literal["mean", "first"], max_length: int, dim: int) -> None:
+def write_sentence_transformers(
+    folder: Path,
+    pooling: str,
+    max_length: int,
+    dim: int,
+    settings: SentenceSettings | None = None,
+) -> None:
     """Adds the files of sentence-transformers to a transformers folder with tokenizer.json; `UserError` without it.
 
-    Sentence embeddings are those of `fairseq_xl.inference.embedder.pool` of the last layer, with `dim` channels.
+    Sentence embeddings are those of `fairseq_xl.inference.embedder.pool` of the last layer, with `dim` channels, by the
+    `pooling` mean or first. `settings` has the prompts and the like.
     """
-    if not (folder / "tokenizer.json").is_file():
+    if not (folder / TOKENIZER).is_file():
         raise UserError(f"{folder} is no transformers folder with a tokenizer: it has no tokenizer.json")
-    (folder / _POOLING).mkdir(exist_ok=True)
-    modes = {"cls_token": pooling == "first", "mean_tokens": pooling == "mean"}
-    modes |= {"max_tokens": False, "mean_sqrt_len_tokens": False}
-    pooled = {"word_embedding_dimension": dim, **{f"pooling_mode_{mode}": used for mode, used in modes.items()}}
-    write_json(folder / _POOLING / "config.json", pooled)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
-    write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "similarity_fn_name": "cosine"})
-    write_json(folder / "modules.json", _MODULES)
+    for name, text in (settings or SentenceSettings()).files_with(pooling, max_length, dim).items():
+        with replacing(folder / name, make_folder=True) as file:
+            file.write(text.encode("utf-8"))
 
 
 def write_fairseq(folder: Path, model: Own, dtype: str, sentencepiece: Path | None) -> list[str]:

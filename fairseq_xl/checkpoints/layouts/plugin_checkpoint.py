@@ -14,6 +14,7 @@ from torch import Tensor
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.checkpoints.layouts.name_mapping import State
+from fairseq_xl.checkpoints.layouts.stored_origin import Origin, stored_origin
 from fairseq_xl.checkpoints.parameter_names import DECODER_LANGUAGES, DECODER_POSITIONS, LANGUAGES, POSITIONS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
@@ -40,6 +41,7 @@ class Own:
     absent: Mapping[str, Any] = field(default_factory=dict)  # {option: its value that describes models without it}
     updates: int = 0  # of its training; 0: a published model
     head_class: str | None = None  # the head in transformers, as its class name ends: SequenceClassification
+    origin: Origin | None = None  # the published folder that it came from
 
     @property
     def has_decoder(self) -> bool:
@@ -91,6 +93,7 @@ def read_own(
         absent={item.name: item.metadata[ABSENT] for item in fields(config) if ABSENT in item.metadata},
         updates=(checkpoint.content.get("optimizer_history") or [{}])[-1].get("num_updates", 0),
         head_class=heads.get(identity.get("head", "")),
+        origin=stored_origin(checkpoint.content["task_state"], path),
     )
 
 

@@ -1,9 +1,11 @@
-"""Files and rows of a published folder, kept beside its checkpoint, so that the model goes out as it came in.
+"""A model that came from a published folder goes out as it came in: class, parameters, rows and tokenizer.
 
-`published/` in the folder of the checkpoint has copies of config.json and the tokenizer's files, the parameters that
-our model lacks, such as a pooler, and `origin.json`: the names of the parameters and our symbol of each row.
+Its checkpoint stores the folder's settings and the parameters that our model lacks (`stored_origin`). `published/` in
+the folder of the converted checkpoint has the files of the tokenizer and `origin.json`: our id of each of its rows.
 """
 
+import json
+import logging
 import re
 import shutil
 from collections.abc import Mapping
@@ -11,35 +13,126 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-from torch import Tensor
-
-from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PIECES, TOKENIZER, WORDPIECES, WORDS, Counterpart, Layout
+from fairseq_xl.checkpoints.layouts.base import (
+    IGNORED,
+    LAYOUTS,
+    PIECES,
+    TOKENIZER,
+    WORDPIECES,
+    WORDS,
+    Counterpart,
+    Layout,
+    Settings,
+)
+from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
-from fairseq_xl.checkpoints.layouts.published_files import CONFIG, TOKENIZER_CONFIG, load_weights, weights_file
-from fairseq_xl.checkpoints.parameter_names import OF_SYMBOLS
+from fairseq_xl.checkpoints.layouts.published_files import CONFIG, TOKENIZER_CONFIG, weights_file
+from fairseq_xl.checkpoints.layouts.sentence_transformers import read_settings
+from fairseq_xl.checkpoints.layouts.stored_origin import Origin
+from fairseq_xl.checkpoints.parameter_names import BIAS, DECODER_BIAS, OF_SYMBOLS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import json_object, write_json, write_lines
 
-FOLDER, _DESCRIPTION, _PARAMETERS = "published", "origin.json", "parameters.safetensors"
+logger = logging.getLogger(__name__)
+
+FOLDER, _DESCRIPTION = "published", "origin.json"
 TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
     *("vocab.json", "merges.txt", "sentencepiece.bpe.model", "sentencepiece.model", "spiece.model"),
 )
-#: entries of config.json that say how the rows are ordered; an exported folder has the original ones
+#: entries of config.json that say how the rows are ordered; a folder with the published tokenizer has the original ones
 _OF_ROWS = (
     *("vocab_size", "bos_token_id", "pad_token_id", "eos_token_id", "mask_token_id"),
     *("bos_index", "pad_index", "eos_index", "unk_index", "mask_index"),
 )
 
 
-def keep(source: Path, folder: Path, layout: Layout, state: Mapping[str, Tensor], symbols: list[str]) -> None:
+def origin_of(layout: Layout, weights: State, config: Settings, state: State, framing: str, folder: Path) -> Origin:
+    """What checkpoints store of a published folder.
+
+    Args:
+        weights: the parameters in its file.
+        state: those that came in, by our names.
+        folder: has the files of sentence-transformers; a warning says which settings are not read.
+    """
+    named = {name: value.to("meta") for name, value in state.items() if not name.startswith("heads.")}
+    present = {layout.canonical(name) for name in layout.to_theirs(named)}
+    names = {layout.canonical(name): name for name in weights}
+    lacking = [key for key in names if key not in present and not re.match(layout.ignored_heads, key)]
+    try:
+        settings = read_settings(folder)
+    except UserError as error:
+        logger.warning("settings of sentence embeddings are left out: %s", error)
+        settings = None
+    return Origin(
+        layout=layout.name,
+        framing=framing,
+        has_output=BIAS in state or DECODER_BIAS in state,
+        config=json.dumps(config),
+        names=names,
+        parameters={names[key]: weights[names[key]].clone() for key in lacking},
+        sentences=dict(settings.files) if settings else {},
+    )
+
+
+def without_new_output(model: Own) -> Own:
+    """The model without an output layer that its published folder had not and that no training changed.
+
+    Each training of an output layer moves its bias, which is 0 at first.
+    """
+    origin, bias = model.origin, model.state.get(BIAS)
+    if origin is None or origin.has_output or model.has_decoder or bias is None or bias.any():
+        return model
+    state = {name: value for name, value in model.state.items() if name != BIAS and not name.startswith("output.")}
+    return replace(model, state=state)
+
+
+def restored(exported: Counterpart, model: Own, head: str | None, is_unchanged: bool, rows: int | None) -> Counterpart:
+    """The model of transformers with the class, the settings and further parameters of its published folder.
+
+    The class is the folder's if it has these parameters, otherwise one of its family. An unchanged model has the
+    parameters of the folder, no more and no less; of another one, those that training did not read are the folder's.
+
+    Args:
+        rows: number of rows of the folder's tokenizer, in whose order they are; None for our order.
+    """
+    origin, layout = model.origin, exported.layout
+    if origin is None or origin.layout != layout.name:
+        return exported
+    config, weights, original = exported.config, exported.weights, origin.entries
+    lacking = {layout.canonical(name): value for name, value in origin.parameters.items()}
+    names = {name: written for name, written in origin.names.items() if name not in lacking}
+    present = {layout.canonical(name): name for name in weights}
+    is_unchanged &= names.keys() <= present.keys()
+    if rows is not None:
+        entries = {name: value for name, value in config.items() if name not in _OF_ROWS}
+        if is_unchanged:
+            problem_type = original.get("problem_type") or config.get("problem_type")
+            entries = {"problem_type": problem_type} if problem_type else {}
+        config = {name: value for name, value in original.items() if name != "torch_dtype"}  # another name of dtype
+        config |= entries | {"vocab_size": rows}
+    whole, needed = {*present}, {name for name in origin.names if not re.fullmatch("|".join(IGNORED), name)}
+    if not (is_unchanged or head or any(name.startswith("heads.nsp.") for name in model.state)):
+        weights = weights | {name: value for name, value in lacking.items() if name in needed - present.keys()}
+        whole |= lacking.keys()
+    model_type, classes = str(original.get("model_type")), exported.config["architectures"]
+    prefix = layout.class_prefixes.get(model_type, layout.model_class)
+    classes = [name.replace(layout.model_class, prefix, 1) for name in classes]
+    if needed <= whole <= origin.names.keys() | layout.names.ties.keys():
+        classes = original.get("architectures") or classes
+    if is_unchanged:
+        classes = original.get("architectures")
+        weights = {written: weights[present[name]] for name, written in names.items()} | origin.parameters
+    config = {name: value for name, value in config.items() if name != "architectures"} | {"model_type": model_type}
+    return replace(exported, config=config | ({"architectures": classes} if classes else {}), weights=weights)
+
+
+def keep_tokenizer(source: Path, folder: Path, layout: Layout, symbols: list[str]) -> None:
     """Writes `published/` into the folder of a checkpoint, for a published folder with a tokenizer whose rows it has.
 
     Args:
         source: the published folder, or its file of weights.
-        state: the parameters that came in, by our names, without those that the checkpoint lacks.
         symbols: our symbol of each row; none if rows have no symbol, which the checkpoint then lacks.
     """
     file = weights_file(source)
@@ -49,71 +142,60 @@ def keep(source: Path, folder: Path, layout: Layout, state: Mapping[str, Tensor]
         return
     target = folder / FOLDER
     target.mkdir()
-    for name in (CONFIG, *TOKENIZER_FILES):
+    for name in TOKENIZER_FILES:
         if file.with_name(name).is_file():
             shutil.copyfile(file.with_name(name), target / name)
-    weights = load_weights(file)
-    names = {layout.canonical(name): name for name in weights}
-    present = layout.to_theirs(dict(state))
-    lacking = [key for key in names if key not in present and not re.match(layout.ignored_heads, key)]
-    safetensors.torch.save_file({names[key]: weights[names[key]].clone() for key in lacking}, target / _PARAMETERS)
     dictionary = XLDictionary.load(folder / "dict.txt")
     rows = [dictionary.index(symbol) for symbol in symbols]
-    write_json(
-        target / _DESCRIPTION,
-        {"layout": layout.name, "dictionary": dictionary.digest(), "rows": rows, "parameters": names},
-    )
+    write_json(target / _DESCRIPTION, {"layout": layout.name, "dictionary": dictionary.digest(), "rows": rows})
 
 
 @dataclass(frozen=True)
-class Origin:
-    """What `keep` wrote."""
+class PublishedTokenizer:
+    """What `keep_tokenizer` wrote."""
 
     folder: Path
-    layout: str
     rows: list[int]  # our id of each row
-    names: dict[str, str]  # the layout's names of the parameters -> those in the file
 
     def in_order(self, model: Own) -> Own:
         """The model with the rows of the published folder."""
         state = {k: v[self.rows] if OF_SYMBOLS.fullmatch(k) else v for k, v in model.state.items()}
         return replace(model, state=state)
 
-    def restored(self, exported: Counterpart, is_unchanged: bool) -> Counterpart:
-        """A model with the settings of the folder, and if it is unchanged with its parameters, no more and no less."""
-        config, weights = json_object(self.folder / CONFIG), exported.weights
-        config.pop("torch_dtype", None)  # another name of dtype
-        extra = safetensors.torch.load_file(self.folder / _PARAMETERS)
-        names = {name: original for name, original in self.names.items() if original not in extra}
-        if is_unchanged and names.keys() <= weights.keys():
-            weights = {original: weights[name] for name, original in names.items()} | extra
-            if problem_type := config.get("problem_type") or exported.config.get("problem_type"):
-                config["problem_type"] = problem_type
-        else:
-            config |= {name: value for name, value in exported.config.items() if name not in _OF_ROWS}
-        return replace(exported, config=config, weights=weights)
-
-    def write_tokenizer(self, folder: Path) -> None:
-        """Copies the files of the tokenizer into an exported folder."""
+    def write(self, folder: Path, model: Own) -> None:
+        """Copies the files into an exported folder; those of a trained model get its length."""
         for name in TOKENIZER_FILES:
             if (self.folder / name).is_file():
                 shutil.copyfile(self.folder / name, folder / name)
+        if not model.updates:
+            return
+        config = json_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
+        longest = config.get("model_max_length")
+        if model.head or not isinstance(longest, (int, float)) or longest > model.longest:
+            write_json(folder / TOKENIZER_CONFIG, config | {"model_max_length": model.longest})
+            tokenizer = json_object(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else {}
+            if tokenizer.get("truncation"):
+                tokenizer["truncation"]["max_length"] = model.longest
+                write_json(folder / TOKENIZER, tokenizer)
 
 
-def read(data: Path, model: Own, head: str | None, layout: str | None) -> Origin | None:
-    """The origin in the data folder of a model; None without, for another dictionary, and for another layout."""
-    path = data / FOLDER / _DESCRIPTION
-    if not path.is_file():
+def read_tokenizer(data: Path, model: Own, head: str | None, layout: str | None) -> PublishedTokenizer | None:
+    """The published tokenizer in the data folder of a model that came from its folder.
+
+    None without, for another dictionary or framing, and for another layout. Raises `UserError` for a damaged one.
+    """
+    path, origin = data / FOLDER / _DESCRIPTION, model.origin
+    if not path.is_file() or origin is None:
         return None
     content: dict[str, Any] = json_object(path)
-    try:
-        origin = Origin(path.parent, content["layout"], content["rows"], content["parameters"])
-        is_same = content["dictionary"] == model.dictionary.digest()
-        fits = layout in (None, origin.layout) and LAYOUTS[origin.layout].has_form(model, head)
-        assert max(origin.rows) < len(model.dictionary) or not is_same
-    except (KeyError, TypeError, ValueError, AssertionError):
-        raise UserError(f"{path} is damaged: expected what `fairseq-xl model convert` wrote") from None
-    return origin if is_same and fits else None
+    rows, digest = content.get("rows") or [], content.get("dictionary")
+    is_same = digest == model.dictionary.digest()
+    has_rows = isinstance(rows, list) and rows != [] and all(type(row) is int and row >= 0 for row in rows)
+    if not has_rows or not isinstance(digest, str) or (is_same and max(rows) >= len(model.dictionary)):
+        raise UserError(f"{path} is damaged: expected what `fairseq-xl model convert` wrote")
+    is_same &= content.get("layout") == origin.layout and model.options["framing"] == origin.framing
+    is_same &= layout in (None, origin.layout) and origin.layout in LAYOUTS
+    return PublishedTokenizer(path.parent, rows) if is_same and LAYOUTS[origin.layout].has_form(model, head) else None
 
 
 def extend(source: Path, target: Path, old: XLDictionary, new: XLDictionary, scores: Mapping[str, float]) -> None:
@@ -159,4 +241,3 @@ def extend(source: Path, target: Path, old: XLDictionary, new: XLDictionary, sco
         write_lines(target / FOLDER / WORDPIECES, [*words, *added])
     rows = [ids[symbol] for symbol in [*symbols, *added]]
     write_json(target / FOLDER / _DESCRIPTION, content | {"dictionary": new.digest(), "rows": rows})
-    write_json(target / FOLDER / CONFIG, json_object(folder / CONFIG) | {"vocab_size": len(rows)})

@@ -37,6 +37,7 @@ class XlmRoberta(BertStack):
     renames = ((r"^(?=(embeddings|encoder|pooler)\.)", "roberta."),)
     model_types = ("xlm-roberta", "roberta", "camembert")
     model_class, encoder_prefix = "XLMRoberta", "roberta."
+    class_prefixes: Mapping[str, str] = {"roberta": "Roberta", "camembert": "Camembert"}
     position_offset = 2
     classifier_names = ("classifier.dense.", "classifier.out_proj.")
     token_types = 1

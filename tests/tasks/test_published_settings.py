@@ -1,0 +1,124 @@
+"""What a published folder says lives on in checkpoints, through training and moves, and in the folders made of them."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from fairseq_xl.checkpoints.description import describe
+from fairseq_xl.checkpoints.identity import open_checkpoint
+from fairseq_xl.checkpoints.layouts.stored_origin import KEY
+from fairseq_xl.errors import UserError
+from fairseq_xl.inference.cards import model_card
+from fairseq_xl.io.checkpoints import load_plain
+from tests.command_line import cli
+from tests.commands import CPU, run_train
+from tests.tasks.conversion_builders import (  # noqa: F401
+    SENTENCES,
+    camembert,
+    mbert,
+    original,
+    roberta,
+    run,
+    xlm_roberta,
+)
+from tests.tasks.sentence_encoders import embedded, sentences  # noqa: F401
+
+FAMILIES = {"RobertaForMaskedLM": roberta, "CamembertForMaskedLM": camembert, "BertForPreTraining": mbert}
+
+
+def train(data, folder, init_from, **options):
+    """A training of one update, which starts from a folder or a checkpoint; returns its checkpoint."""
+    task = cli(task="xl_pretraining", criterion="xl_pretraining", objectives="mlm", optimizer="xl_adam", langs="en,de")
+    limits = cli(max_update=1, batch_size=2, disable_validation=True, save_dir=folder, init_from=init_from)
+    run_train([data, *task, *limits, *cli(objective_options="mlm.length=16", **options), *CPU])
+    return folder / "checkpoint_last.pt"
+
+
+def changed(folder, change, updates=1):
+    """The checkpoint of a converted folder with a change, as if it had been trained."""
+    content = load_plain(folder / "checkpoint.pt")
+    content["optimizer_history"][-1]["num_updates"] = updates
+    change(content)
+    torch.save(content, folder / "trained.pt")
+    return folder / "trained.pt"
+
+
+@pytest.mark.parametrize("sentences", ["mean"], indirect=True)
+def test_a_trained_sentence_encoder_is_one_in_any_folder(sentences, data_bin, tmp_path):
+    """Settings and pooler of the folder are in checkpoints of trainings that start from it, and no output layer."""
+    from sentence_transformers import SentenceTransformer
+
+    last = train(data_bin, tmp_path / "run", tmp_path / "theirs", lr=0)
+    last = train(data_bin, tmp_path / "more", last, lr=0)
+    (tmp_path / "elsewhere").mkdir()
+    moved = shutil.move(last, tmp_path / "elsewhere/model.pt")
+    expected = sentences.encode(SENTENCES)
+    np.testing.assert_allclose(embedded(moved, tmp_path, data_bin, text=SENTENCES), expected, atol=1e-6)
+    shown = describe(moved)
+    assert shown["published as"] == ["XLMRobertaModel"] and shown["sentence embeddings"]["max_length"] == 9
+    assert "pipeline_tag: sentence-similarity" in model_card(open_checkpoint(moved), "a")
+    run(moved, tmp_path / "out", "--data", data_bin)
+    again = SentenceTransformer(str(tmp_path / "out"), device="cpu", local_files_only=True)
+    np.testing.assert_allclose(again.encode(SENTENCES), expected, atol=1e-6)
+    run(moved, tmp_path / "plain", "--data", data_bin, "--to", "transformers")
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "plain"))
+    assert {name.removeprefix("roberta.") for name in after} == before.keys()
+    assert torch.equal(after["roberta.pooler.dense.weight"], before["pooler.dense.weight"])
+    assert json.loads((tmp_path / "plain/config.json").read_text())["architectures"] == ["XLMRobertaModel"]
+    content = load_plain(moved)
+    content["task_state"][KEY]["names"] = [1]
+    torch.save(content, moved)
+    with pytest.raises(UserError, match="task_state.published.names is expected to be dict, found"):
+        run(moved, tmp_path / "no", "--data", data_bin)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_trained_model_is_of_the_class_that_came_in(original, data_bin, tmp_path, name):
+    """Also in the order of rows of this package; mBERT has its pooler and next-sentence classifier."""
+    theirs = FAMILIES[name](original, data_bin)
+    run(original, tmp_path / "ours")
+    trained = changed(tmp_path / "ours", lambda content: None)
+    shutil.copytree(tmp_path / "ours", tmp_path / "data", ignore=shutil.ignore_patterns("published"))
+    for data in ("ours", "data"):
+        run(trained, tmp_path / f"of {data}", "--data", tmp_path / data)
+        config = transformers.AutoConfig.from_pretrained(tmp_path / f"of {data}")
+        assert config.architectures == [name] and config.model_type == theirs.config.model_type
+        back, state = (
+            getattr(transformers, name).from_pretrained(tmp_path / f"of {data}").state_dict(),
+            theirs.state_dict(),
+        )
+        assert back.keys() == state.keys()
+        moved = ("word_embeddings", "predictions.bias", "decoder", "lm_head.bias") if data == "data" else ()  # rows
+        same = [key for key in state if not any(name in key for name in moved)]
+        assert len(same) > 20 and all(torch.equal(back[key], state[key]) for key in same)
+
+
+def test_the_tokenizer_is_true_of_the_trained_model(original, data_bin, tmp_path):
+    """Its length is that of fine-tuning; a model of another framing gets a tokenizer of its own."""
+    model = xlm_roberta(original, data_bin)
+    transformers.XLMRobertaForTokenClassification(model.config).save_pretrained(original)
+    tokenizer = transformers.XLMRobertaTokenizer.from_pretrained(original, model_max_length=30)
+    tokenizer(SENTENCES, truncation=True, max_length=30)  # which is saved too
+    tokenizer.save_pretrained(original)
+    (original / "sentencepiece.bpe.model").unlink()
+    run(original, tmp_path / "ours")
+    lengths = []
+    for updates in (0, 1):
+        trained = changed(tmp_path / "ours", lambda content: content["cfg"]["task"].update(length=12), updates)
+        run(trained, tmp_path / f"{updates}", "--data", tmp_path / "ours")
+        back = transformers.AutoTokenizer.from_pretrained(tmp_path / f"{updates}")
+        lengths.append((back.model_max_length, back.backend_tokenizer.truncation["max_length"]))
+        assert len(back(*SENTENCES, add_special_tokens=True)["input_ids"]) == len(tokenizer(*SENTENCES)["input_ids"])
+    assert lengths == [(30, 30), (12, 12)]
+
+    def reframe(content):
+        content["cfg"]["task"]["framing"] = content["task_state"]["fairseq_xl"]["framing"] = "bert"
+
+    run(changed(tmp_path / "ours", reframe), tmp_path / "bert", "--data", tmp_path / "ours")
+    framed = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")(*SENTENCES)["input_ids"]
+    assert framed.count(2) == 2 and tokenizer(*SENTENCES)["input_ids"].count(2) == 3

@@ -99,6 +99,10 @@ ENCODER = argument("checkpoint", "checkpoint of any task with an encoder")
 DATA = argument("data", "data folder with its dict.txt and its sub-words")
 DATA_OF_CHECKPOINT = "data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)"
 MODULE = argument("--language-module", "language module in place of the checkpoint's (MonoTrans)", metavar="FILE")
+PROMPT = argument(
+    "--prompt",
+    "name of the prompt of sentence-transformers in front of each sentence, such as query (default: the model's)",
+)
 FP16 = flag("--fp16", "16-bit weights: faster on a GPU")
 RESAMPLES = in_range(int, "0 or more", bounds.MOST_RESAMPLES)
 BOOTSTRAP = argument("--bootstrap", "resamples for the 95 %% interval; 0: none", RESAMPLES, 1000)

@@ -14,12 +14,21 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_xl.commands import DATA_OF_CHECKPOINT, ENCODER, FP16, MODULE, Options, argument, command, layer_and_pooling
+from fairseq_xl.commands import (
+    DATA_OF_CHECKPOINT,
+    ENCODER,
+    FP16,
+    MODULE,
+    PROMPT,
+    Options,
+    argument,
+    command,
+    layer_and_pooling,
+)
 from fairseq_xl.errors import positive_integer
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.io.arrays import growing_matrix
 from fairseq_xl.io.lines import read_buffers
-from fairseq_xl.io.text import is_blank
 
 BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
 
@@ -32,19 +41,17 @@ BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
     argument("--input", "text, plain or compressed (default: standard input)", metavar="FILE"),
     MODULE,
     *layer_and_pooling("default: the last layer; mean, or as in sentence-transformers"),
-    argument("--prompt", "name of the model's prompt in front of each line, such as query (default: its default)"),
+    PROMPT,
     FP16,
     argument("--max-tokens", "tokens of a batch, with padding", positive_integer, 4096),
     argument("--buffer-size", "lines in memory at a time", positive_integer, BUFFERED),
 )
 def main(options: Options) -> dict[str, Any]:
     from fairseq_xl.checkpoints.identity import found_in
-    from fairseq_xl.evaluation.retrieval_scores import unit_length
     from fairseq_xl.inference.embedder import embedder_of
 
-    embed = embedder_of(options, options.fp16)
-    settings = embed.settings
-    choice, prompt = embed.choice(options.layer, options.pooling or settings.pooling), settings.prompt(options.prompt)
+    embed = embedder_of(options, options.fp16, options.prompt)
+    choice = embed.choice(options.layer, options.pooling)
     file, _ = found_in(options.checkpoint)
     origin = Origin.from_checkpoint(file, f"layer {choice[0]}, {choice[1]}")
     Path(f"{options.output}.json").unlink(missing_ok=True)  # of an earlier file
@@ -54,9 +61,7 @@ def main(options: Options) -> dict[str, Any]:
         tqdm(unit=" lines", desc=options.output, disable=None) as progress,  # None: shown in a terminal only
     ):
         for sentences in read_buffers(options.input, options.buffer_size):
-            texts = sentences if not prompt else [text if is_blank(text) else prompt + text for text in sentences]
-            rows = embed(texts, options.lang, [choice], options.max_tokens)[choice]
-            append(unit_length(rows) if settings.normalize else rows)
+            append(embed.sentence_embeddings(sentences, options.lang, [choice], options.max_tokens)[choice])
             lines += len(sentences)
             progress.update(len(sentences))
     write_origin(options.output, origin, language=options.lang)

@@ -11,6 +11,8 @@ Tatoeba the source is English). Without ids in the file, the id of a sentence is
 sentence and its best candidate, in either direction. Pairs are taken in descending order of margin, and each sentence
 is in one pair at most. A sentence that occurs several times in its file is in none.
 
+A sentence encoder that was a folder of sentence-transformers embeds as `fairseq-xl embed` does, without --layer.
+
 --embeddings names the .npy files of `fairseq-xl embed` of both files, for embeddings that do not fit into memory: they
 stay on disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of lines
 ``id TAB sentence``, embed the sentences alone (`cut -f2`).
@@ -35,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.commands import BEAM_SIZE, FP16, MODULES, Options, argument, command, flag, layer_and_pooling
+from fairseq_xl.commands import BEAM_SIZE, FP16, MODULES, PROMPT, Options, argument, command, flag, layer_and_pooling
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.prediction_folders import check_noted_language, check_same_origin
 from fairseq_xl.io.arrays import check_finite_rows, open_matrix
@@ -64,7 +66,8 @@ USAGE = f"""fairseq-xl search bitext {" ".join(WORDS)} --layer LAYER [OPTION ...
     ),
     MODULES,
     FP16,
-    *layer_and_pooling("not with --embeddings; of --pooling the default is mean"),
+    *layer_and_pooling("not with --embeddings; default of --pooling: mean; of both: as in sentence-transformers"),
+    PROMPT,
     argument("--embeddings", "embeddings of all lines of the source and the target file", nargs=2, metavar="FILE.npy"),
     argument("--index", "search approximately, with temporary on-disk indices in this folder", metavar="FOLDER"),
     argument("--neighbors", f"neighbors in the margin (default: {NEIGHBORS})", BEAM_SIZE),
@@ -79,12 +82,17 @@ def main(options: Options) -> dict[str, Any]:
     expected = WORDS[2:] if options.embeddings else WORDS
     if len(options.words) != len(expected):
         raise UserError(f"expected {' '.join(expected)}, found {' '.join(options.words)}")
-    if options.embeddings and (options.layer is not None or options.pooling or options.language_module or options.fp16):
+    embedding_options = options.pooling, options.prompt, options.language_module, options.fp16
+    if options.embeddings and (options.layer is not None or any(embedding_options)):
         raise UserError(
-            "--embeddings: leave out --layer, --pooling, --language-module and --fp16, which `fairseq-xl embed` has"
+            "--embeddings: leave out --layer, --pooling, --language-module and --fp16, and --prompt, which `fairseq-xl "
+            "embed` has"
         )
     if not options.embeddings and options.layer is None:
-        raise UserError("the following arguments are required: --layer")
+        from fairseq_xl.inference.embedder import has_settings
+
+        if not has_settings(options.words[0]):
+            raise UserError("the following arguments are required: --layer")
     if options.nearest and (options.gold or options.threshold is not None or options.neighbors is not None):
         raise UserError(
             "--nearest finds a sentence for each source sentence: leave out --gold, --threshold and --neighbors"
@@ -165,8 +173,8 @@ def _embedded(options: Options, sides: list[tuple[str, bitext_mining.Sentences]]
 
     checkpoint, data = options.words[:2]
     languages = {language for language, _ in sides}
-    embed = Embedders(checkpoint, data, languages, options.language_module, options.fp16)
-    (choice,) = embed.choices(options.layer, options.pooling or "mean")
+    embed = Embedders(checkpoint, data, languages, options.language_module, options.fp16, options.prompt)
+    (choice,) = embed.choices(options.layer, options.pooling or embed.default.settings.pooling)
     if folder is None:
         return [embed(sentences.texts, language, [choice])[choice] for language, sentences in sides]
     matrices = []

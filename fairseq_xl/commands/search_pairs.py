@@ -5,12 +5,24 @@
 The files PREFIX.en and PREFIX.de of a pair en-de hold aligned sentences. A sentence embedding is the mean of one
 layer's hidden states over the tokens, or the hidden state of the first token. For each sentence the most similar one of
 the other file is retrieved, once by cosine and once by ratio margin. With --dev, layer and pooling are those with the
-best average accuracy by margin on held-out pairs. Prints the accuracies.
+best average accuracy by margin on held-out pairs. A sentence encoder that was a folder of sentence-transformers embeds
+as `fairseq-xl embed` does. Prints the accuracies.
 """
 
 from typing import Any
 
-from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, Options, argument, command, layer_and_pooling, several
+from fairseq_xl.commands import (
+    CHECKPOINT,
+    DATA,
+    FP16,
+    MODULES,
+    PROMPT,
+    Options,
+    argument,
+    command,
+    layer_and_pooling,
+    several,
+)
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import averages, read_named_pairs
 
@@ -28,17 +40,19 @@ from fairseq_xl.evaluation.retrieval_scores import averages, read_named_pairs
         "of the target found TAB that of the source found. Empty and repeated pairs are not counted",
         metavar="FOLDER",
     ),
-    *layer_and_pooling("default: select on --dev"),
+    *layer_and_pooling("default: select on --dev, or as in sentence-transformers"),
+    PROMPT,
 )
 def main(options: Options) -> dict[str, Any]:
-    from fairseq_xl.inference.embedder import Embedders, retrieve
+    from fairseq_xl.inference.embedder import Embedders, has_settings, retrieve
 
-    if not options.dev and (options.layer is None or options.pooling is None):
+    if not options.dev and None in (options.layer, options.pooling) and not has_settings(options.checkpoint):
         raise UserError("give --layer and --pooling, or --dev pairs to select them on")
     test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)
     languages = {language for pair in (*test, *dev) for language in pair.split("-")}
-    embed = Embedders(options.checkpoint, options.data, languages, options.language_module, options.fp16)
-    choices = embed.choices(options.layer, options.pooling)
+    more = options.language_module, options.fp16, options.prompt
+    embed = Embedders(options.checkpoint, options.data, languages, *more)
+    choices = embed.choices(options.layer, options.pooling, bool(dev))
     result = {}
     if dev:
         dev_scores: Any = retrieve(embed, dev, choices).items()

@@ -6,7 +6,8 @@ DOWNLOAD is the folder that download_data.sh of XTREME fills. A sentence embeddi
 states over the tokens, or the hidden state of the first token. BUCC: pairs whose ratio margin reaches a threshold,
 chosen for each language by the highest F1 on its dev files. Tatoeba: for each English sentence, the number of the line
 with the highest cosine. Without --layer and --pooling, the choice with the best average F1 on BUCC's dev files is used;
-the sentence embeddings of all choices are then in memory. Writes DEST/TASK/test-XX.tsv, as submissions have them.
+the sentence embeddings of all choices are then in memory. A sentence encoder that was a folder of sentence-transformers
+embeds as `fairseq-xl embed` does. Writes DEST/TASK/test-XX.tsv, as submissions have them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, Options, argument, command, layer_and_pooling
+from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, PROMPT, Options, argument, command, layer_and_pooling
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write_predictions
 from fairseq_xl.evaluation.xtreme import LANGUAGES
@@ -47,11 +48,12 @@ Texts = dict[str, tuple[Sentences, Sentences]]  # by language: its sentences and
     argument("download", "folder with bucc2018 and tatoeba", type=Path),
     argument("destination", "folder of the submission", type=Path, metavar="DEST"),
     argument("--langs", "only these languages", default="", metavar="XX,YY"),
-    *layer_and_pooling("default: select on BUCC's dev files"),
+    *layer_and_pooling("default: select on BUCC's dev files, or as in sentence-transformers"),
+    PROMPT,
 )
 def main(options: Options) -> dict[str, Any]:
     from fairseq_xl.checkpoints.identity import found_in
-    from fairseq_xl.inference.embedder import Embedders
+    from fairseq_xl.inference.embedder import Embedders, has_settings
 
     bucc, tatoeba = options.download / BUCC, options.download / TATOEBA
     languages = {name: LANGUAGES[name].split() for name in (BUCC, TATOEBA)}
@@ -70,11 +72,10 @@ def main(options: Options) -> dict[str, Any]:
     origins = {task: Origin.from_checkpoint(file, task) for task in languages}
     for task, codes in languages.items():
         check_replaceable(options.destination / task, origins[task], [f"test-{code}.tsv" for code in codes])
-    if not dev and (options.layer is None or options.pooling is None):
+    if not dev and None in (options.layer, options.pooling) and not has_settings(options.checkpoint):
         raise UserError("give --layer and --pooling: without BUCC's dev files they cannot be selected")
-    embed = Embedders(
-        options.checkpoint, options.data, {"en"}.union(*languages.values()), options.language_module, options.fp16
-    )
+    more = options.language_module, options.fp16, options.prompt
+    embed = Embedders(options.checkpoint, options.data, {"en"}.union(*languages.values()), *more)
     choices = embed.choices(options.layer, options.pooling)
     dev_scores: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
     for code, sides in dev.items():

@@ -12,13 +12,16 @@ from safetensors.torch import load_file
 from fairseq_xl.checkpoints.description import describe
 from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.checkpoints.layouts.stored_origin import KEY
+from fairseq_xl.commands import search_bitext, search_pairs
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity
 from fairseq_xl.inference.cards import model_card
 from fairseq_xl.io.checkpoints import load_plain
 from tests.command_line import cli
 from tests.commands import CPU, run_train
 from tests.tasks.conversion_builders import (  # noqa: F401
     SENTENCES,
+    TEXT,
     camembert,
     mbert,
     original,
@@ -122,3 +125,33 @@ def test_the_tokenizer_is_true_of_the_trained_model(original, data_bin, tmp_path
     run(changed(tmp_path / "ours", reframe), tmp_path / "bert", "--data", tmp_path / "ours")
     framed = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")(*SENTENCES)["input_ids"]
     assert framed.count(2) == 2 and tokenizer(*SENTENCES)["input_ids"].count(2) == 3
+
+
+@pytest.mark.parametrize("sentences", ["cls"], indirect=True)
+def test_searches_embed_as_embed_does(sentences, tmp_path, capsys):
+    """With pooling and default prompt of the folder, or another prompt."""
+    run(tmp_path / "theirs", tmp_path / "ours")
+    texts = {"en": [*TEXT, *SENTENCES], "de": [*SENTENCES, *TEXT]}
+    for code, lines in texts.items():
+        (tmp_path / f"x.{code}").write_text("".join(f"{line}\n" for line in dict.fromkeys(lines)), encoding="utf-8")
+    sides = [[*dict.fromkeys(lines)] for lines in texts.values()]
+    for prompt in ("passage", "query"):
+        first, second = (sentences.encode(side, prompt_name=prompt) for side in sides)
+        more = () if prompt == "passage" else ("--prompt", prompt)
+        capsys.readouterr()
+        search_pairs.main(
+            [*map(str, (tmp_path / "ours", tmp_path / "ours", "--test", f"en-de={tmp_path / 'x'}", *more))]
+        )
+        result = json.loads(capsys.readouterr().out)
+        expected = evaluate_similarity(cosine(first, second))
+        assert (result["layer"], result["pooling"]) == (2, "first")
+        assert {name: result["test"]["en-de"][name] for name in expected} == expected
+        files = [f"{code}={tmp_path / 'x'}.{code}" for code in texts]
+        search_bitext.main(
+            [*map(str, (tmp_path / "ours", tmp_path / "ours", *files, *more, "--output", tmp_path / "a"))]
+        )
+        for name, rows in (("en", first), ("de", second)):
+            np.save(tmp_path / f"{name}.npy", rows)
+        matrices = ["--embeddings", *(str(tmp_path / f"{name}.npy") for name in texts)]
+        search_bitext.main([*matrices, *files, "--output", str(tmp_path / "b")])
+        assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() != ""

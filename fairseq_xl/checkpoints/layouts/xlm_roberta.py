@@ -35,7 +35,7 @@ class XlmRoberta(BertStack):
         (*IGNORED, r"roberta\.pooler\.dense\..*"),
     )
     renames = ((r"^(?=(embeddings|encoder|pooler)\.)", "roberta."),)
-    model_types = ("xlm-roberta", "roberta", "camembert")
+    model_types: tuple[str, ...] = ("xlm-roberta", "roberta", "camembert")
     model_class, encoder_prefix = "XLMRoberta", "roberta."
     class_prefixes: Mapping[str, str] = {"roberta": "Roberta", "camembert": "Camembert"}
     position_offset = 2

@@ -28,7 +28,7 @@ class XlmRobertaXl(XlmRoberta):
     name = "xlm-roberta-xl"
     names = replace(
         XlmRoberta.names,
-        names={k: v for k, v in encoder_names("roberta.").items() if k != "encoder.embeddings.norm.*"} | _NORMS,
+        names={k: v for k, v in {**encoder_names("roberta."), **_NORMS}.items() if k != "encoder.embeddings.norm.*"},
     )
     model_types = ("xlm-roberta-xl",)
     model_class = "XLMRobertaXL"

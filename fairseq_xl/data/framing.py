@@ -14,6 +14,7 @@ Framings of published weights differ in
 xlm   ``</s>`` in place of ``<s>``
 bert  one ``</s>`` between two texts: ``<s> x </s> y </s>``
 mbart sentence ``x </s> [xx]``, for translation and generation only (mBART-25)
+nllb  sentence ``[xx] x </s>``, for translation and generation only
 ===== =========================================================================
 
 Binarized sentences already end in ``</s>``, so that only the symbols before them are added here.
@@ -30,7 +31,8 @@ from fairseq_xl.data import Numbers
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 
-FRAMINGS = ("xl", "xlm", "bert", "mbart")
+FRAMINGS = ("xl", "xlm", "bert", "mbart", "nllb")
+_OF_TRANSLATION = ("mbart", "nllb")  # with a symbol of the language
 
 
 class InputLength(NamedTuple):
@@ -64,12 +66,13 @@ class Framing:
         """Frames a sentence that ends in ``</s>``, or a block of a stream: (T,) -> (T+1,).
 
         Args:
-            language_id: its language, which the framing `mbart` needs: the index among the language symbols.
+            language_id: its language, which `mbart` and `nllb` need: the index among the language symbols.
         """
-        if self.name == "mbart":
+        if self.name in _OF_TRANSLATION:
             if language_id is None:
-                raise UserError("--framing mbart is for translation and generation only: choose another framing")
-            return np.append(ended, self.first_language + language_id)
+                raise UserError(f"--framing {self.name} is for translation and generation only: choose another framing")
+            symbol = [self.first_language + language_id]
+            return np.concatenate((symbol, ended) if self.name == "nllb" else (ended, symbol))
         return np.concatenate(([self.start], ended))
 
     def pair(self, ended_x: Numbers, ended_y: Numbers) -> tuple[Numbers, int]:
@@ -78,8 +81,8 @@ class Framing:
 
     def texts(self, ended: Sequence[Numbers]) -> Numbers:
         """Frames one or several texts that end in ``</s>`` as one sequence (T,)."""
-        if self.name == "mbart":
-            raise UserError("--framing mbart is for single texts: choose another framing")
+        if self.name in _OF_TRANSLATION:
+            raise UserError(f"--framing {self.name} is for single texts: choose another framing")
         parts = [part for text in ended for part in ([] if self.name == "bert" else [self.eos], text)]
         return np.concatenate(([self.start], *parts[1:])).astype(np.int64)
 

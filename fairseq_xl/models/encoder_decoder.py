@@ -109,6 +109,9 @@ class Decoder(FairseqIncrementalDecoder):
         self.layers = Stack(Layer(cfg, True, self_attention) for _ in range(cfg.decoder_layers))
         self.final_norm = final_norm(cfg)
         self.output = OutputLayer(cfg, token_embeddings)
+        self.num_starts = int(
+            str(getattr(cfg, "decoder_start", "language")) == "eos"
+        )  # symbols </s> in front of `[xx]`
 
     def forward(
         self,
@@ -158,12 +161,18 @@ class Decoder(FairseqIncrementalDecoder):
             UserError: the first token is not a language symbol, where the model has language embeddings
         """
         languages = self._languages(prev_output_tokens, incremental_state)
-        first_position = 0
-        if incremental_state is not None:
-            first_position = prev_output_tokens.size(1) - 1
+        first_position, packings = 0, (packing, memory_packing) if not self.num_starts else (None, None)
+        inputs = dict(encoder_out=encoder_out, incremental_state=incremental_state, packings=packings)
+        starts = torch.full_like(prev_output_tokens[:, : self.num_starts], self.dictionary.eos())
+        if incremental_state is None:
+            prev_output_tokens = torch.cat((starts, prev_output_tokens), dim=1)
+        else:
+            first_position = self.num_starts + prev_output_tokens.size(1) - 1
+            if first_position == self.num_starts == 1:
+                self.new_features(starts, languages, 0, **inputs)
             prev_output_tokens = prev_output_tokens[:, -1:]
-        inputs = dict(encoder_out=encoder_out, incremental_state=incremental_state, packings=(packing, memory_packing))
-        return self.new_features(prev_output_tokens, languages, first_position, **inputs), None
+        hidden = self.new_features(prev_output_tokens, languages, first_position, **inputs)
+        return hidden if incremental_state is not None else hidden[:, self.num_starts :], None
 
     def new_features(self, tokens: Tensor, languages: Optional[Tensor], first_position: int, **inputs: Any) -> Tensor:
         """(B, T) -> hidden states (B, T, C)
@@ -211,7 +220,10 @@ class Decoder(FairseqIncrementalDecoder):
         `encoder_out` is that of `SourceEncoder.forward`, one row per sentence; `starts` (B, 1) are the symbols `[xx]`
         that begin the decoder's input. Raises `UserError` as `extract_features` does.
         """
-        return BeamCaches(self.layers, encoder_out, self._languages(starts, {}), beam, longest)
+        caches = BeamCaches(self.layers, encoder_out, self._languages(starts, {}), beam, longest + self.num_starts)
+        for _ in range(self.num_starts):
+            self.next_features(torch.full_like(starts, self.dictionary.eos()).repeat(1, beam), caches)
+        return caches
 
     def next_features(self, tokens: Tensor, caches: BeamCaches) -> Tensor:
         """The last tokens of K hypotheses of each sentence, (B, K) -> hidden states that predict the next, (B, K, C).
@@ -223,8 +235,8 @@ class Decoder(FairseqIncrementalDecoder):
 
     def _next_position(self, caches: BeamCaches) -> int:
         """Advances the caches; returns their position."""
-        if caches.length >= self.max_positions():
-            longest = self.max_positions()
+        if caches.length >= self.embeddings.max_positions:
+            longest = self.embeddings.max_positions
             raise UserError(f"A sequence of {longest + 1} tokens is longer than --max-positions {longest}")
         caches.advance()
         return caches.length - 1
@@ -260,7 +272,7 @@ class Decoder(FairseqIncrementalDecoder):
         return languages
 
     def max_positions(self) -> int:
-        return self.embeddings.max_positions
+        return self.embeddings.max_positions - self.num_starts
 
 
 class XLEncoderDecoderModel(BaseFairseqModel):

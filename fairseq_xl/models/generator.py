@@ -269,7 +269,8 @@ class XLSequenceGenerator(SequenceGenerator):
         tokens = torch.cat((beams.tokens[parents, 1:], beams.tokens.new_full((len(ends), 1), self.eos)), dim=1)
         positional = torch.cat((beams.scores[parents], totals[:, None]), dim=1).diff(dim=1)
         if self.normalize_scores:
-            totals = totals / (step + 1) ** self.len_penalty
+            starts = self.model.models[0].decoder.num_starts  # with </s> in front of it, `[xx]` is part of the output
+            totals = totals / (step + 1 + starts) ** self.len_penalty
         nothing = torch.empty(0)
         attention = [nothing] * len(ends) if beams.attention is None else beams.attention[parents]
         for (row, _), *values in zip(ends, tokens, totals, attention, positional):

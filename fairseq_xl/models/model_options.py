@@ -137,6 +137,13 @@ class EncoderDecoderConfig(DenoisingConfig):
     """An encoder and a decoder whose token embeddings may be separate."""
 
     share_embeddings: bool = option(False, "share the token embeddings between encoder and decoder")
+    decoder_start: ChoiceEnum(["language", "eos"]) = option(  # type: ignore[valid-type]  # made at run time
+        "language",
+        "first symbols of the decoder's input: that of the target language (language: mBART), or </s> and that of the "
+        "target language (eos: NLLB)",
+        transfer="decoder",
+        absent="language",
+    )
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.modules.attention import Cache, LayerCache
 
@@ -101,6 +102,8 @@ class StepGraph(Graph):
 
     def __init__(self, model: Any):
         cfg, decoder = model.cfg, model.decoder
+        if decoder.num_starts:
+            raise UserError("--decoder-start eos: an exported step of a decoder begins with the target language alone")
         count = len(decoder.layers)
         inputs: dict[str, Axes] = {"tokens": ("batch", 1), "padding_mask": ("batch", "time")}
         if decoder.embeddings.languages is not None:

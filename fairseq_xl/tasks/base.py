@@ -44,7 +44,7 @@ class XLTaskConfig(FairseqDataclass):
     framing: ChoiceEnum(FRAMINGS) = option(  # type: ignore[valid-type]
         "xl",
         "framing of inputs: xl (<s> x </s>), or that of published weights: xlm (</s> x </s>), bert (one "
-        "</s> between two texts), mbart (x </s> [xx])",
+        "</s> between two texts), mbart (x </s> [xx]), nllb ([xx] x </s>)",
     )
     compile: bool = option(
         False,

@@ -95,6 +95,24 @@ def mbart(folder, data_bin):
     return model
 
 
+def nllb(folder, data_bin):
+    """NLLB with BPE pieces of SentencePiece and three languages; 2 rows are padding, as in the released models."""
+    lines = sorted({*TEXT, *SENTENCES})
+    options = dict(model_type="bpe", vocab_size=70, hard_vocab_limit=False, minloglevel=2)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_prefix=str(folder / "sentencepiece.bpe"), **options
+    )
+    (folder / "sentencepiece.bpe.vocab").unlink()
+    languages = ["eng_Latn", "deu_Latn", "fra_Latn"]
+    tokenizer = transformers.NllbTokenizer.from_pretrained(folder, extra_special_tokens=languages)
+    tokenizer.save_pretrained(folder)
+    sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in SIDE.items()}
+    config = transformers.M2M100Config(
+        vocab_size=len(tokenizer) + 2, d_model=16, max_position_embeddings=40, scale_embedding=True, **sizes
+    )
+    return saved(transformers.M2M100ForConditionalGeneration(config), folder)
+
+
 def run(*arguments):
     model_convert.main([str(argument) for argument in arguments])
 

@@ -81,7 +81,10 @@ BAD = {
     "a shard elsewhere": (elsewhere, "names the shard '../other.safetensors': expected a file in the same folder"),
     "no tokenizer": (without_tokenizer, "is needed beside model.safetensors"),
     "another vocabulary": (another_vocabulary, "token embeddings have 83 rows, but .*dict.txt lists 12 symbols"),
-    "another kind": (another_kind, "model_type 'gpt2'; bart, bert, camembert, distilbert, encoder-decoder, mbart, ro"),
+    "another kind": (
+        another_kind,
+        "model_type 'gpt2'; bart, bert, camembert, distilbert, encoder-decoder, m2m_100, mb",
+    ),
     "code": (code, "model_type 'mine'; "),
     "code of the model": (code_in("config.json"), "config.json names code of its own, .*modeling.Mine'}: no code"),
     "code of the tokenizer": (

@@ -12,7 +12,17 @@ from fairseq_xl.checkpoints.layouts import published_files, published_origin
 from fairseq_xl.checkpoints.parameter_names import BIAS
 from fairseq_xl.errors import UserError
 from tests.published_text import write_wordpiece
-from tests.tasks.conversion_builders import SENTENCES, TEXT, mbart, mbert, original, run, xlm_roberta, xlm_roberta_xl  # noqa: F401
+from tests.tasks.conversion_builders import (  # noqa: F401
+    SENTENCES,
+    TEXT,
+    mbart,
+    mbert,
+    nllb,
+    original,
+    run,
+    xlm_roberta,
+    xlm_roberta_xl,
+)
 from tests.tasks.published_models import randomize
 
 
@@ -26,13 +36,13 @@ def bert_without_output(folder, data_bin):
 
 
 FAMILIES = {"bert": mbert, "bert without output": bert_without_output, "mbart": mbart, "xlm-roberta": xlm_roberta}
-FAMILIES |= {"xlm-roberta-xl": xlm_roberta_xl}
+FAMILIES |= {"xlm-roberta-xl": xlm_roberta_xl, "nllb": nllb}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_unchanged_model_is_the_same_folder(original, data_bin, tmp_path, family):
     FAMILIES[family](original, data_bin)
-    run(original, tmp_path / "ours", "--langs", "en,de")
+    run(original, tmp_path / "ours", "--langs", "eng_Latn,deu_Latn" if family == "nllb" else "en,de")
     run(tmp_path / "ours", tmp_path / "back")
     expected, found = (load_file(folder / "model.safetensors") for folder in (original, tmp_path / "back"))
     assert expected.keys() == found.keys() and all(torch.equal(found[name], expected[name]) for name in expected)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl.checkpoints.layouts import base, published_vocabularies
 from fairseq_xl.checkpoints.layouts.base import IGNORED, TORCH_EPS, Counterpart, Layout, Settings
@@ -55,7 +56,7 @@ class Bart(FairseqTransformer):
         ties={_SHARED: _SOURCE, "lm_head.weight": _TARGET},
     )
     renames = ((r"^(?=(shared|encoder|decoder)\.)", "model."),)
-    model_types = ("mbart", "bart")
+    model_types: tuple[str, ...] = ("mbart", "bart")
     typical_names = ()
     config_entries: Mapping[str, str] = {
         **{"d_model": "embed_dim", "activation_function": "activation"},
@@ -63,6 +64,8 @@ class Bart(FairseqTransformer):
         **{f"{stack}_ffn_dim": "ffn_dim" for stack in ("encoder", "decoder")},
         **{name: name for name in ("dropout", "attention_dropout", "activation_dropout")},
     }
+    model_classes: Mapping[str, str] = {"mbart": "MBart", "bart": "Bart"}  # by model_type
+    form: Mapping[str, Any] = {"embedding_norm": "added"}  # options that tell its models from those of other layouts
     ffn_setting = "ffn_dim"
     expressed = (*FairseqTransformer.expressed, "layer_norm_eps")
 
@@ -85,7 +88,8 @@ class Bart(FairseqTransformer):
         return published_vocabularies.from_mbart(count, beside(file, base.PIECES, base.TOKENIZER))
 
     def has_form(self, model: Own, head: str | None) -> bool:
-        return model.has_decoder and model.options["output_form"] != "dense"
+        has_form = all(model.options.get(name, value) == value for name, value in self.form.items())
+        return model.has_decoder and model.options["output_form"] != "dense" and has_form
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         eps = model.options["layer_norm_eps"]
@@ -122,6 +126,5 @@ class Bart(FairseqTransformer):
                 scale, is_scaled = math.sqrt(model.options["embed_dim"]), True
                 state |= {name: state[name] * scale for name in (POSITIONS, DECODER_POSITIONS)}
         config = self.config(model, state) | {"scale_embedding": is_scaled}
-        name = {"mbart": "MBart", "bart": "Bart"}[config["model_type"]]
-        config["architectures"] = [f"{name}ForConditionalGeneration"]
+        config["architectures"] = [f"{self.model_classes[config['model_type']]}ForConditionalGeneration"]
         return Counterpart(self, config, self.to_theirs(state), left_out)

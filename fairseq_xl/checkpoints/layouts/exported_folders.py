@@ -28,11 +28,19 @@ def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int 
     config = model.config | {"dtype": dtype}
     if config.get("is_encoder_decoder"):
         generation: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": start}
+        follows_eos = config.get("decoder_start_token_id") == EOS  # the language's symbol follows </s>
         if start is not None:  # without it, and without a first symbol in its place, generate() refuses
             generation["bos_token_id"] = BOS
-        config = generation | config | ({} if start is None else {"decoder_start_token_id": start})
+        if follows_eos:
+            generation |= {"decoder_start_token_id": EOS} | ({} if start is None else {"forced_bos_token_id": start})
+        config = generation | config | ({} if start is None or follows_eos else {"decoder_start_token_id": start})
         longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
-        search = {"num_beams": 5, "early_stopping": True, "min_length": 2, "suppress_tokens": [PAD]}  # as fairseq's
+        search = {
+            "num_beams": 5,
+            "early_stopping": True,
+            "min_length": 2 + follows_eos,
+            "suppress_tokens": [PAD],
+        }  # as fairseq's
         write_json(folder / GENERATION, generation | search | {"max_length": longest})
     write_json(folder / CONFIG, config)
     names: dict[int, str] = {}  # tied parameters are written once, under their first name

@@ -4,6 +4,7 @@ Our order is ``<s> <pad> </s> <unk>``, pieces, ``<mask>`` and ``[xx]`` for each 
 
 ==================== ===========================================================================================
 XLM-R                the same without ``[xx]``
+NLLB                 the same with ``deu_Latn`` for ``[deu_Latn]``, and ``<mask>`` last
 mBART                the same with ``de_DE`` for ``[de]``, and ``<mask>`` last
 VECO's released one  the same with ``[xx]`` among the pieces or absent, and ``<mask>`` last or absent
 CamemBERT            ``<s>NOTUSED <pad> </s>NOTUSED <unk> <unk>NOTUSED <s> </s>``, pieces, ``<mask>``
@@ -24,6 +25,7 @@ vocab.txt                 a word piece a line (BERT)
 """
 
 import logging
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +51,7 @@ MBART50_LANGUAGES = [
     ).split(),
 ]
 XLM_MASK = "<special1>"
+NLLB_LANGUAGE = re.compile("[a-z]{3}_[A-Z][a-z]{3}")
 MOST_PADDING = 64  # one more than the rows that pad a table to a multiple of 64
 
 logger = logging.getLogger(__name__)
@@ -128,6 +131,12 @@ def from_mbart(count: int, origin: Path) -> Vocabulary:
     return _in_our_order(count, listed[len(listed[0]) != count], origin, MBART50_LANGUAGES)
 
 
+def from_nllb(count: int, origin: Path) -> Vocabulary:
+    """Reads NLLB's vocabulary from tokenizer.json; `count` rows."""
+    listed = read_symbols(origin)
+    return _in_our_order(count, listed, origin, list(filter(NLLB_LANGUAGE.fullmatch, listed)))
+
+
 def from_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Vocabulary:
     """Reads the vocabulary of fairseq's mBART, with these language codes, or of VECO's released model from dict.txt."""
     listed = read_symbols(origin, codes)
@@ -167,10 +176,12 @@ def _in_our_order(
 
 
 def language_of(symbol: str) -> str | None:
-    """Returns the language of a symbol: ``de`` for ``[de]`` and for mBART's ``de_DE``; None for another symbol."""
+    """The language of a symbol: ``de`` of ``[de]`` and mBART's ``de_DE``, ``deu_Latn`` of NLLB's; None of another."""
     match = LANGUAGE_SYMBOL.fullmatch(symbol)
     if match:
         return match[1]
+    if NLLB_LANGUAGE.fullmatch(symbol):
+        return symbol
     return symbol.partition("_")[0] if symbol in MBART50_LANGUAGES else None
 
 

@@ -125,11 +125,14 @@ def _template(framing: str, dictionary: XLDictionary, segments: bool, language: 
     """The framing of a text and of a pair; raises `UserError` if the framing `mbart` has no language."""
     start, eos = dictionary[Framing.of(framing, dictionary).start], dictionary[dictionary.eos()]
     second, names = int(segments), {start, eos}
-    if framing == "mbart":
+    if framing in ("mbart", "nllb"):
         if language is None:
-            raise UserError("--framing mbart puts the language behind each text: name it, as in --lang en-de")
+            where = "behind" if framing == "mbart" else "in front of"
+            raise UserError(f"--framing {framing} puts the language {where} each text: name it, as in --lang en-de")
         last = dictionary[dictionary.language_symbol(language)]
         single, pair, names = ["$A", eos, last], ["$A", eos, "$B", eos, last], {eos, last}
+        if framing == "nllb":
+            single, pair = [last, "$A", eos], [last, "$A", "$B", eos]
     else:
         between = [] if framing == "bert" else [f"{eos}:{second}"]
         single, pair = [start, "$A", eos], [start, "$A", eos, *between, f"$B:{second}", f"{eos}:{second}"]

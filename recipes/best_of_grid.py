@@ -5,7 +5,8 @@
     python -m recipes.best_of_grid join SAVE_DIR LANGUAGES
     python -m recipes.best_of_grid join-outputs FOLDER SPLIT CHECKPOINT …
 
-`points` prints a line for each combination of values: its name, FLAG=VALUE,…, and its flags. `choose` reads the best
+`points` prints a line for each combination of values: its name, FLAG=VALUE,…, and its flags, if fairseq-train can read
+all values. `choose` reads the best
 validation values in the checkpoints of SAVE_DIR/grid/POINT: SAVE_DIR gets links to the checkpoint_best.pt of the best
 point and to the checkpoint_best_LANGUAGE.pt of the best point for each language, and best.json, {"best": {"average"
 or language: point}, "at": {"average" or language: {"epoch", "updates"} of its checkpoint}, "validation": {point:
@@ -18,8 +19,10 @@ import itertools
 import os
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 
+from fairseq_xl import register
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import (
     Origin,
@@ -30,9 +33,11 @@ from fairseq_xl.evaluation.prediction_folders import (
 )
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.files import write_json
+from fairseq_xl.io.options import option_name
 from recipes.entry_point import call
 
 AVERAGE = "average"
+CONFIG = str(Path(__file__).with_name("xlm") / "config/finetune.yaml")  # of every type of fine-tuning
 CHECKPOINT = re.compile(r"checkpoint_best(?:_(.+))?\.pt")
 
 
@@ -42,10 +47,31 @@ def points(grid: str) -> None:
     flags, values = [flag for flag, *_ in axes], [text.split(",") for *_, text in axes]
     if not axes or not all(flags) or len(set(flags)) < len(flags) or not all(map(all, values)):
         raise UserError(f"--grid {grid!r}: expected FLAG=VALUE,VALUE …, such as 'lr=1e-5,2e-5 batch-size=8,16'")
+    check([word for flag, texts in zip(flags, values) for text in texts for word in (f"--{flag}", text)])
     for point in itertools.product(*values):
         settings = [*zip(flags, point)]
         words = [f"--{flag} {value}" for flag, value in settings]
         sys.stdout.write(" ".join([",".join(map("=".join, settings)), *words]) + "\n")
+
+
+def check(words: list[str]) -> None:
+    """Ends the program as fairseq-train does for a value that it cannot read, and for the name of no option."""
+    register()
+    from fairseq import options
+    from fairseq.models import MODEL_DATACLASS_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    parser = options.get_training_parser()
+    parser.prog = "finetune.sh --grid"
+    _, remaining = options.parse_args_and_arch(parser, ["DATA", "--config", CONFIG, *words], parse_known=True)
+    registries = [TASK_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY]
+    registries += [registry["dataclass_registry"] for registry in REGISTRIES.values()]
+    configs = [config for registry in registries for config in registry.values() if config]
+    names = {option_name(field.name) for config in configs for field in fields(config)}  # of other types, optimizers …
+    for word in remaining:
+        if word.startswith("--") and word not in names:
+            parser.error(f"unrecognized arguments: {word}")
 
 
 def validation_values(folder: Path) -> tuple[dict[str, float], bool]:

@@ -3,11 +3,13 @@
     python -m recipes.corpus FOLDER [DESCRIPTION.yaml --langs en,de --vocabulary N [--monolingual] [--normalization X]]
     python -m recipes.corpus FOLDER en=EN.yaml de=DE.yaml --langs en,de ...        # a description of each alone
 
-With --sentences N the training text of each language is about N sentences of it, in pages beside the description.
+With --sentences N the training text of each language is about N sentences of it, in whole pages: EN.train.en beside
+EN.yaml.
 Makes corpora/lohelp and corpora/sample if they are missing or incomplete. Other FOLDERs must have the layout in
 recipes/lohelp/README.md. The description has sentence pairs of the first language with each other language.
-With `--zero-shot de-fr` it also has a test set of German and French: FOLDER/bitext/test.de-fr, or the lines that have
-the same id in FOLDER/bitext/test.en-de.ids and test.en-fr.ids.
+With `--zero-shot de-fr` it also has a test set of German and French, DESCRIPTION.test.de-fr.de and .fr beside
+DESCRIPTION.yaml: FOLDER/bitext/test.de-fr, or the lines that have the same id in FOLDER/bitext/test.en-de.ids and
+test.en-fr.ids.
 """
 
 import argparse
@@ -73,6 +75,12 @@ def _make(folder: Path, languages: list[str], pairs: str) -> None:
         )
 
 
+def check_output(folder: Path, output: Path) -> None:
+    """Raises `UserError` if a corpus would be written over the one that it is made from."""
+    if output.resolve() == folder.resolve():
+        raise UserError(f"{output}: the text of the corpus would be replaced: OUTPUT must be another folder")
+
+
 def description(
     folder: Path, languages: list[str], vocabulary: int, monolingual: bool, normalization: str | None
 ) -> dict[str, Any]:
@@ -99,7 +107,7 @@ def description(
 
 
 def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
-    """Writes the test set of a pair to OUTPUT/test.PAIR.*, and returns this path without the suffixes.
+    """Writes the test set of a pair to OUTPUT.test.PAIR.*, and returns this path without the suffixes.
 
     It is FOLDER/bitext/test.PAIR, with the languages in either order, or the lines with the same id in the test sets
     with the language `first`. Raises `UserError` for a missing file, or if no line has the same id.
@@ -114,11 +122,11 @@ def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
     shared = [name for name in texts[0] if name in texts[1]]
     if not shared:
         raise UserError(f"--zero-shot {pair}: no line of these test sets in {folder} has the same id")
-    output.mkdir(parents=True, exist_ok=True)
     for code, text in zip(codes, texts):
-        with replacing(output / f"test.{pair}.{code}") as file:
+        with replacing(f"{output}.test.{pair}.{code}", make_folder=True) as file:
             file.writelines(f"{text[name]}\n".encode() for name in shared)
-    return f"{output}/test.{pair}"
+    sys.stderr.write(f"{output}.test.{pair}: {len(shared)} pairs\n")
+    return f"{output}.test.{pair}"
 
 
 def _lines_by_id(prefix: Path, code: str) -> dict[Any, str]:
@@ -148,6 +156,7 @@ def write_sentences(path: Path, count: int, output: Path) -> None:
             if selects:
                 written += bool(line)
                 file.write(f"{line}\n".encode())
+    sys.stderr.write(f"{output}: {written} of {total} sentences\n")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -163,10 +172,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--vocabulary", **VOCABULARY)
     parser.add_argument("--monolingual", action="store_true", help="without sentence pairs")
     parser.add_argument(
-        "--zero-shot", metavar="PAIR,PAIR", help="pairs to make test sets of, without the first language"
+        "--zero-shot",
+        metavar="PAIR,PAIR",
+        help="pairs without the first language: writes their test sets DESCRIPTION.test.PAIR.LANGUAGE",
     )
     parser.add_argument(
-        "--sentences", action=positive_integer, help="sentences of the training text of each language (default: all)"
+        "--sentences",
+        action=positive_integer,
+        metavar="N",
+        help="writes DESCRIPTION.train.LANGUAGE, about N sentences of each training text (default: all)",
     )
     parser.add_argument("--normalization", help="rules of SentencePiece, as in a corpus description")
     error_reporting.install()
@@ -181,12 +195,12 @@ def main(arguments: list[str] | None = None) -> None:
         codes, _, path = argument.rpartition("=")
         selected = language_codes(argument, codes) if codes else languages
         content = description(folder, selected, options.vocabulary, options.monolingual, options.normalization)
+        output = Path(path.removesuffix(".yaml")).resolve()
         for code in selected if options.sentences else ():
-            text = Path(path).resolve().parent / f"train.{code}"
+            text = Path(f"{output}.train.{code}")
             write_sentences(stored(folder / f"mono/train.{code}"), options.sentences, text)
             content["monolingual"][code]["train"] = str(text)
         for pair in names_of("--zero-shot", options.zero_shot) if options.zero_shot else ():
-            output = Path(path).resolve().parent / "zero-shot"
             content["bitext"][pair] = {"test": zero_shot_test(folder, languages[0], pair, output)}
         with replacing(path) as file:
             file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())

@@ -18,7 +18,7 @@ from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io import error_reporting
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
-from recipes.corpus import VOCABULARY, description, make
+from recipes.corpus import VOCABULARY, check_output, description, make
 from recipes.unpaired import pages, write
 
 
@@ -45,6 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     folder, output, codes = options.folder.resolve(), options.output.resolve(), language_codes("--langs", options.langs)
     if not 0 < options.share <= 1:
         raise UserError(f"--share {options.share}: expected a share above 0, up to 1")
+    check_output(folder, output)
     make(folder, codes)
     content = description(folder, codes, options.vocabulary, monolingual=True, normalization=None)
     text = folder / f"mono/train.{codes[0]}"

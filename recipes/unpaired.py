@@ -21,7 +21,7 @@ from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
-from recipes.corpus import VOCABULARY, make
+from recipes.corpus import VOCABULARY, check_output, make
 
 
 def pages(path: Path) -> list[list[str]]:
@@ -76,6 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"--langs {options.langs}: name two languages")
     if not 0 <= options.parallel <= 1:
         raise UserError(f"--parallel {options.parallel}: expected a share from 0 to 1")
+    check_output(folder, output)
     make(folder, codes)
     pair = "-".join(codes)
     prefix = folder / f"bitext/train.{pair}"

@@ -101,7 +101,14 @@ def result_of(setting: Any, counts: dict[str, Any], options: Options) -> dict[st
     if speed := options.tokens_per_second:
         time = counts["tokens_per_update"] * updates / speed / 3600
         times.append(entry(f"{speed} tokens per second", options.gpu or "", counts["gpus"], time))
-    for name in dict.fromkeys(name for _, name in sources.values()):
+    names = dict.fromkeys(name for _, name in sources.values())
+    in_bf16 = [name for name in names if precision == "fp32" and GPUS[name].half == GPUS[name].single]
+    if in_bf16 and (in_fp32 := [name for name in names if name not in in_bf16]):
+        counts["notes"].append(
+            f"hours are not comparable: {in_fp32[0]} at its FP32 peak, {in_bf16[0]}, which multiplies FP32 values in "
+            f"bf16, at its bf16 peak; with {'--bf16' if GPUS[in_fp32[0]].bf16 else '--fp16'} both are at 16-bit peaks"
+        )
+    for name in names:
         if precision.endswith("bf16") and not GPUS[name].bf16:
             counts["notes"].append(f"{name} has no bf16 tensor cores: hours are those at its FP32 peak")
     for batch in counts["batches"].values():

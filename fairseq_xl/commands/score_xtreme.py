@@ -1,7 +1,8 @@
 """Scores of XTREME from predictions in the form of its submissions.
 
-    fairseq-xl score xtreme --predictions submission --references download
+    fairseq-xl score xtreme --predictions submission --references labels
 
+XTREME distributes no labels of its test files: `labels` has them in the form of submissions, TASK/test-XX.tsv or .json.
 Prints a table, in a pipe and with --json JSON: for each task with predictions, scores of each language with 95 %
 bootstrap intervals, as XTREME's own program computes them. Averages stand beside published ones; those over some
 languages or tasks are under `partial`. --compare gives the differences from figures of papers.

@@ -193,14 +193,18 @@ def check_task_is_named(files: Sequence[str], arguments: Sequence[str]) -> None:
 
 
 def refuse_arguments(
-    parser: argparse.ArgumentParser, arguments: list[str], files: Sequence[str], message: str
+    parser: argparse.ArgumentParser,
+    arguments: list[str],
+    command_line: Sequence[str],
+    files: Sequence[str],
+    message: str,
 ) -> NoReturn:
     """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows this package's.
 
-    An argument that comes from one of the --config `files` is named with its file.
+    An argument that comes from one of the --config `files`, and not from the command line, is named with its file.
     """
     flag = re.match(r"(?:unrecognized arguments:|argument) (--[\w-]+)", message)
-    path = file_of(files, flag[1]) if flag else None
+    path = file_of(files, flag[1]) if flag and option_value(command_line, flag[1]) is None else None
     wrong, listed, choices = message.partition("(choose from ")
     if listed:
         names = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]

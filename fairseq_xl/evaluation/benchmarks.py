@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation import bootstrap, classification_scores, comparisons, question_answering_scores, spans
 from fairseq_xl.evaluation.bleu import fold_letters, read_generated
 from fairseq_xl.evaluation.classification_scores import UNLABELED
-from fairseq_xl.evaluation.paper_figures import Papers, codes_of, selected
+from fairseq_xl.evaluation.paper_figures import Papers, compared_tables, example, selected
 from fairseq_xl.evaluation.prediction_folders import check_predictions, check_same_origin, write_predictions
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import FORMATS, parsed_json, replacing
@@ -177,20 +177,22 @@ def score_benchmark(
     no task has predictions, for predictions that differ from the note of their folder, and for missing references.
     """
     tasks, task_names = benchmark.tasks, list(task_names)
-    absent: dict[str, list[str]] = {}  # task -> references of its predictions
+    if not references.is_dir():
+        raise UserError(f"--references {references}: there is no such folder")
+    absent: dict[str, list[tuple[Path, Path]]] = {}  # task -> references and predictions
+    present: list[str] = []  # tasks with references
     for name, task in ((name, tasks[name]) for name in task_names):
         for language in (*task.languages, *task.extra_languages):
             paths = task.reference_paths(references, language, split)
             predicted = predictions / task.predictions.format(language=language, split=split)
             if predicted.is_file():
                 check_predictions(predicted)
-                if not any(map(Path.is_file, paths)):
-                    absent.setdefault(name, []).append(str(paths[0].relative_to(references)))
+                if any(map(Path.is_file, paths)):
+                    present.append(name)
+                else:
+                    absent.setdefault(name, []).append((paths[0], predicted))
     if absent:
-        files = ", ".join(itertools.chain(*absent.values()))
-        rest = ",".join(name for name in task_names if name not in absent)
-        instead = f": --tasks {rest} scores the rest" if rest else ""
-        raise UserError(f"{references}: there is no {files}, the references of predictions{instead}")
+        _refuse_absent(absent, present, predictions, references, split)
     used = {name: (variants or {}).get(name, tasks[name].official) for name in task_names}
     results = {name: score_task(tasks[name], used[name], predictions, references, split) for name in task_names}
     results = {name: result for name, result in results.items() if result["languages"]}
@@ -211,6 +213,23 @@ def score_benchmark(
         elif scored:
             result["partial"][group] = {"average": mean(official[name] for name in scored), "tasks": scored}
     return result | {"paper": dict(benchmark.papers)}
+
+
+def _refuse_absent(
+    absent: dict[str, list[tuple[Path, Path]]], present: list[str], predictions: Path, references: Path, split: str
+) -> NoReturn:
+    """Raises `UserError` with the references that are missing, and the ways to score the rest."""
+    pairs = list(itertools.chain(*absent.values()))
+    if not present:
+        example = pairs[0][0].relative_to(references)
+        raise UserError(f"{references}: no references of the split {split!r}; expected files such as {example}")
+    rest = ",".join(name for name in dict.fromkeys(present) if name not in absent)
+    ways = [f"--tasks {rest} scores the rest"] if rest else []
+    if partial := ", ".join(name for name in absent if name in present):
+        files = ", ".join(str(path.relative_to(predictions)) for name in absent for _, path in absent[name])
+        ways.append(f"--predictions without {files} has partial scores of {partial} too")
+    names = ", ".join(str(path.relative_to(references)) for path, _ in pairs)
+    raise UserError(f"{references}: there is no {names}, the references of predictions: {'; '.join(ways)}")
 
 
 def mean(values: Any) -> float:
@@ -318,8 +337,8 @@ def add_arguments(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None
         nargs="+",
         metavar="CODE[:ROW]",
         help="give the differences from figures of papers, of all rows of a table or of one, by task and language: "
-        "G-T4:Unicoder. `fairseq_xl/evaluation/paper_figures.yaml` has codes, rows and figures; "
-        f"{benchmark.name} has the codes {', '.join(codes_of(benchmark.name))}",
+        f"{example(benchmark.name)}. A wrong row lists those of the table; the codes are "
+        f"{compared_tables(benchmark.name)}",
     )
 
 

@@ -99,21 +99,34 @@ def covers(table: Table, languages: Collection[str]) -> bool:
     return not (by_language := {*table.columns} - {"average"}) or not languages or by_language == {*languages}
 
 
-def codes_of(benchmark: str) -> list[str]:
-    """The codes of tables with figures of the tasks of a benchmark."""
-    return [code for code, parts in tables().items() if any(table.task(benchmark) for table in parts)]
+def compared_tables(benchmark: str) -> str:
+    """``CODE (TITLE), …`` of tables with figures of the tasks of a benchmark."""
+    compared = {code: parts for code, parts in tables().items() if any(table.task(benchmark) for table in parts)}
+    titles = {code: parts[0].fields["title"].partition(";")[0] for code, parts in compared.items()}
+    return ", ".join(f"{code} ({title})" for code, title in titles.items())
+
+
+def example(benchmark: str) -> str:
+    """``CODE:ROW`` of the main paper of a benchmark."""
+    shown = [
+        table for parts in tables().values() for table in parts if table.task(benchmark) and "shown" in table.fields
+    ]
+    return next(f"{table.code}:{table.fields['shown'][0]}" for table in shown if table.benchmark == benchmark)
 
 
 def selected(arguments: Iterable[str], benchmark: str) -> list[tuple[Table, str]]:
-    """Tables and rows with figures of a benchmark that ``CODE`` or ``CODE:ROW`` name; raises `UserError` for others."""
+    """Tables and rows with figures of a benchmark that ``CODE`` or ``CODE:ROW`` name; raises `UserError` for others.
+
+    The case of ROW does not count.
+    """
     result = []
     for argument in arguments:
         code, _, name = argument.partition(":")
         parts = [table for table in tables().get(code, ()) if table.task(benchmark)]
         if not parts:
-            codes = ", ".join(codes_of(benchmark))
+            codes = compared_tables(benchmark)
             raise UserError(f"--compare {argument}: expected CODE or CODE:ROW with one of the codes {codes}")
-        rows = [(table, row) for table in parts for row in table.rows if name in ("", row)]
+        rows = [(table, row) for table in parts for row in table.rows if name.lower() in ("", row.lower())]
         if not rows:
             names = dict.fromkeys(row for table in parts for row in table.rows)
             raise UserError(f"--compare {argument}: expected one of the rows {'; '.join(names)}")

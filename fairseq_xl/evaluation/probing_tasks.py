@@ -1,5 +1,6 @@
 """Files and scores of the probing tasks (Artetxe et al. 2020): WiC, SCWS and minimal pairs."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
+
+logger = logging.getLogger(__name__)
 
 WIC_LABELS = {"T": True, "F": False}
 SCWS_FIELDS = 8  # id, word, part of speech, word, part of speech, context, context, mean rating; ratings follow
@@ -166,7 +169,7 @@ def majority(labels: ArrayLike, gold: ArrayLike) -> float:
 
 
 def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[float, float]]) -> dict[str, Any]:
-    """Accuracy over all scored pairs and by category; pairs that were left out are counted.
+    """Accuracy over all scored pairs and by category; pairs that were left out are counted, with a warning.
 
     Files with constructions of `GROUPS` also have the mean accuracy of the constructions of each group, and of each
     construction the used pairs of all; without a mean if no pair of a construction is used (`missing`).
@@ -185,6 +188,11 @@ def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[fl
 
     categories = {name: accuracy(outcomes, totals[name]) for name, outcomes in right.items()}
     whole = accuracy([outcome for outcomes in right.values() for outcome in outcomes], len(pairs))
+    if whole["left_out"]:
+        logger.warning(
+            "%d of %d pairs differ in more than one piece of the vocabulary and are left out, %d are scored",
+            *(whole["left_out"], len(pairs), whole["n"]),
+        )
     result = whole | {"chance": 50.0, "categories": categories}
     merged: dict[str, list[bool]] = {}
     counts: Counter[str] = Counter()

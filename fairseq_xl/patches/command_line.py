@@ -83,8 +83,8 @@ def parse_args_and_arch(
     if input_args is None:  # a command, not a program that calls fairseq
         error_reporting.install()
         end_by_exception()
-    arguments, files = _with_architecture(parser, expanded(words)), config_files(words)[1]
-    parser.error = functools.partial(refuse_arguments, parser, arguments, files)  # type: ignore[method-assign]
+    arguments, (command_line, files) = _with_architecture(parser, expanded(words)), config_files(words)
+    parser.error = functools.partial(refuse_arguments, parser, arguments, command_line, files)  # type: ignore[method-assign]
     arch, trains = named_arch(arguments), any(action.dest == "arch" for action in parser._actions)
     if trains and (arch is None or arch.startswith(TASKS)):
         check_task_is_named(files, arguments)

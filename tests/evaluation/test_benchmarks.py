@@ -270,6 +270,17 @@ def test_files_that_are_missing(xglue_files, capsys):
         (xglue_files / f"right/NER/{code}.dev").unlink()
     with pytest.raises(UserError, match=r"no NER/de\.dev, NER/es\.dev, the references .*: --tasks QAM scores the rest"):
         printed(capsys, score_xglue.main, xglue_files, *more)
+    with pytest.raises(UserError, match="without NER/de.prediction, NER/es.prediction has partial scores of NER too$"):
+        printed(capsys, score_xglue.main, xglue_files, *more)
+    for code in ("de", "es"):
+        (xglue_files / f"found/NER/{code}.prediction").unlink()
+    assert printed(capsys, score_xglue.main, xglue_files, *more)["tasks"]["NER"]["partial"]["languages"] == ["en"]
+    with pytest.raises(
+        UserError, match=r"right: no references of the split 'tset'; expected files such as NER/en\.tset$"
+    ):
+        printed(capsys, score_xglue.main, xglue_files, "--split", "tset")
+    with pytest.raises(UserError, match="--references absent: there is no such folder"):
+        score_xglue.main(["--predictions", f"{xglue_files}/found", "--references", "absent"])
     with pytest.raises(UserError, match="--tasks NERD: NERD is not one of NER, POS"):
         printed(capsys, score_xglue.main, xglue_files, "--tasks", "NERD")
     with pytest.raises(UserError, match=r"no predictions of NER; expected files such as NER/de\.prediction"):

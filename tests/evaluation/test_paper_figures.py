@@ -8,7 +8,7 @@ from fairseq_xl.commands import score_xglue
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import xglue
 from fairseq_xl.evaluation.comparisons import compare
-from fairseq_xl.evaluation.paper_figures import cell, find_row, selected, tables
+from fairseq_xl.evaluation.paper_figures import cell, example, find_row, selected, tables
 from tests.evaluation.builders import XGLUE, write
 
 
@@ -110,10 +110,14 @@ def test_scores_beside_figures(tmp_path, capsys, caplog):
     assert "| G-T4:Unicoder (Liang et al. 2020, table 4) | NER | de | f1 | 66.7 | 71.8 | -5.1 |" in text
     score_xglue.main([*line, "--compare", "U-T2", "G-T8"])
     assert caplog.messages == ["--compare U-T2: no figure of it is of a score of NER, NTG"]
-    with pytest.raises(UserError, match="--compare X-T2: expected CODE or CODE:ROW with one of the codes X-T1, U-T2, "):
+    with pytest.raises(
+        UserError, match="--compare X-T2: expected CODE or CODE:ROW with one of the codes X-T1 .XNLI., U-T2 "
+    ):
         score_xglue.main([*line, "--compare", "X-T2"])
     with pytest.raises(UserError, match="--compare G-T4:BERT: expected one of the rows Unicoder; XLM-R base; mBERT; "):
         score_xglue.main([*line, "--compare", "G-T4:BERT"])
+    assert selected(["G-T4:xlm-r BASE"], "xglue") == selected(["G-T4:XLM-R base"], "xglue")
+    assert [example(name) for name in ("xglue", "xtreme")] == ["G-T4:Unicoder", "V-T1:VECO"]
 
 
 def test_figures_of_other_splits_languages_and_variants_are_not_compared():

@@ -98,10 +98,11 @@ def test_minimal_pairs_with_and_without_names(tmp_path):
             read_minimal_pairs([str(tmp_path / "c.tsv")])
 
 
-def test_scores_of_minimal_pairs_by_hand():
+def test_scores_of_minimal_pairs_by_hand(caplog):
     pairs = [MinimalPair("a", "", ""), MinimalPair("a", "", ""), MinimalPair("b", "", ""), MinimalPair("c", "", "")]
     found = minimal_pair_scores(pairs, {0: (-1.0, -2.0), 1: (-3.0, -2.0), 2: (-1.0, -1.5)})
     assert (found["n"], found["left_out"], found["accuracy"], found["chance"]) == (3, 1, 66.67, 50)
+    assert caplog.messages[0].startswith("1 of 4 pairs differ in more than one piece")
     rows = found["categories"]
     assert rows["a"]["accuracy"] == 50 and rows["b"]["accuracy"] == 100 and rows["c"] == {"n": 0, "left_out": 1}
     assert minimal_pair_scores(pairs, {})["left_out"] == 4

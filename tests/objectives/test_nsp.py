@@ -147,6 +147,15 @@ def test_a_text_of_one_document_has_no_negative(build, tmp_path):
     assert "\n" not in str(refused.value)
 
 
+def test_few_second_segments_that_follow_are_named(build, many, caplog):
+    """Sentences have 1 to 6 tokens, documents about 14."""
+    build("nsp", "nsp.length=32").check(many)
+    assert not caplog.messages
+    build("nsp", "nsp.length=8").check(many)
+    share = 100 * np.mean(many.windows(2)[:, 0] % 2)
+    assert 0 < share < 20 and f"only {share:.0f} % of second segments follow" in caplog.text
+
+
 def test_a_pair_has_room_for_both_segments(build):
     assert build("nsp", "nsp.length=8").input_length.text == 2
     with pytest.raises(UserError, match="length=7 should be 8 tokens or more"):

@@ -72,6 +72,16 @@ def test_plan_command_notes_options_without_effect(config, capsys):
     assert shown["notes"][-1] == "V100 has no bf16 tensor cores: hours are those at its FP32 peak"
 
 
+def test_plan_command_notes_peaks_of_different_precisions(config, tmp_path, capsys):
+    (tmp_path / "list.yaml").write_text(f"x: {{y: {{files: [{config}], gpus: 64 TPUv3}}}}")
+    for gpu, instead in (("A100", "--bf16"), ("V100", "--fp16")):
+        commands.main(["plan", "--list", str(tmp_path / "list.yaml"), "--gpu", gpu])
+        note = json.loads(capsys.readouterr().out)["notes"][-1]
+        assert (
+            note.startswith(f"hours are not comparable: {gpu} at its FP32 peak, TPUv3, ") and f"with {instead} " in note
+        )
+
+
 def test_plan_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, capsys):
     (tmp_path / "my.yaml").write_text("max-tokn: 5\n", encoding="utf-8")
     words = ["plan", "recipes/xlm/config/pretrain.yaml"]

@@ -1,5 +1,6 @@
 """finetune.sh --grid and --best-by-language against all checkpoints of all points, at nano size."""
 
+import contextlib
 import json
 
 import pytest
@@ -38,6 +39,23 @@ def test_the_papers_grids(capsys, grid, expected):
 def test_another_form_is_one_sentence(grid):
     with pytest.raises(UserError, match="--grid .*: expected FLAG=VALUE,VALUE …"):
         best_of_grid.points(grid)
+
+
+@pytest.mark.parametrize(
+    "grid, message",
+    [
+        (
+            "lr=1e-3,5e4x batch-size=8",
+            "argument --lr: expected a finite number, or several joined by commas, found '5e4x'",
+        ),
+        ("learning-rate=1,2", "unrecognized arguments: --learning-rate: did you mean --lr?"),
+        ("stride=1 momentum=0.9 total-num-update=9", ""),  # of question answering, another optimizer and scheduler
+    ],
+)
+def test_every_value_is_read_before_the_first_training(grid, message, capsys):
+    with pytest.raises(SystemExit) if message else contextlib.nullcontext():
+        best_of_grid.points(grid)
+    assert capsys.readouterr().err == (f"finetune.sh --grid: error: {message}\n" if message else "")
 
 
 def test_the_best_point_and_epoch_of_each_language_are_those_of_all_checkpoints(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.probing_tasks import GROUPS
 from preprocess.commands.sample import main as write_sample
 from preprocess.config import read_config
-from recipes import concatenated, corpus, experiment, experiment_file, low_resource, word_pairs
+from recipes import concatenated, corpus, experiment, experiment_file, low_resource, unpaired, word_pairs
 from tests.tasks.tiny_text import write
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -66,7 +67,7 @@ def test_bodies_of_other_languages_are_probed_in_english(sample, tmp_path, capsy
     assert "\n| agreement, simple | 1 | 2 |" in shown and "\n| reflexives, simple | 1 | 1 |" in shown
     assert re.search(rf"^\| agreement, short VP coordination \| {value} \| {value} \|$", shown, re.M)
     assert re.search(r"^\| paper: agreement, simple \(.*table 11\) \| 91.2 \| 76.5 \|$", shown, re.M)
-    lines = (tmp_path / "out/descriptions/train.en").read_text().splitlines()
+    lines = (tmp_path / "out/descriptions/en.train.en").read_text().splitlines()
     assert 140 < sum(map(bool, lines)) < 170
 
 
@@ -79,9 +80,36 @@ def test_sentences_are_taken_in_evenly_spaced_pages(tmp_path):
     corpus.main([*arguments, "30"])
     (file,) = read_config(tmp_path / "out/en.yaml")[0].folders[0].splits[0].sides[0].files
     text = [page.split("\n") for page in Path(file).read_text().strip().split("\n\n")]
-    assert text == pages[::4] and Path(file) == tmp_path / "out/train.en"
+    assert text == pages[::4] and Path(file) == tmp_path / "out/en.train.en"
     with pytest.raises(UserError, match="train.en has 120 sentences, --sentences needs 121"):
         corpus.main([*arguments, "121"])
+
+
+def test_a_probing_task_needs_its_own_files_only(tmp_path):
+    write(tmp_path / "marvin_linzen_dataset.tsv", ["a\tb"])
+    for tasks in ("minimal-pairs", "minimal-pairs,scws"):
+        values = [f"corpus={tmp_path}", f"probes={tmp_path}", f"tasks={tasks}"]
+        steps = experiment_file.Experiment(RECIPES / "monotrans/probing.yaml", values).select([])
+        refused = pytest.raises(UserError, match="ratings.txt: no such file") if "scws" in tasks else nullcontext()
+        with refused:
+            experiment_file.check_files(steps)
+
+
+@pytest.mark.parametrize("name", ["mono/small.yaml", "small.yaml", "small"])
+def test_sentences_replace_no_text_beside_their_description(name, tmp_path, capsys):
+    (tmp_path / "mono").mkdir()
+    for text in ("mono/train.en", "train.en"):
+        write(tmp_path / text, ["one", "", "two"])
+    corpus.main([str(tmp_path), str(tmp_path / name), "--monolingual", "--sentences", "1"])
+    assert {(tmp_path / text).read_text() for text in ("mono/train.en", "train.en")} == {"one\n\ntwo\n"}
+    written = f"{tmp_path / name}".removesuffix(".yaml") + ".train.en"
+    assert Path(written).read_text().strip() == "one" and f"{written}: 1 of 2 sentences" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", [low_resource, unpaired])
+def test_a_corpus_is_not_made_over_its_text(module, tmp_path):
+    with pytest.raises(UserError, match=f"{tmp_path}: the text of the corpus would be replaced"):
+        module.main([str(tmp_path), str(tmp_path), "--langs", "en,de"])
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from fairseq_xl.io.arrays import Reopened
 logger = logging.getLogger(__name__)
 DIVISIONS = 256  # random divisions of a text into windows of `NextSegments`
 SHORTER = 0.1  # share of shorter windows, BERT's short_seq_prob
+FEW = 0.2  # share of second segments that follow below which there is a warning
 CANDIDATES = 1024  # random segments of which that of the best length takes the place of another
 
 
@@ -255,11 +256,17 @@ class NextSegments(OneLanguageWindows):
         return texts
 
     def check_negatives(self, length: int) -> None:
-        """Raises `UserError` if there is no negative. Reads the text up to the second document."""
-        first = None
+        """Raises `UserError` if there is no negative, and warns of few positives. Reads up to the second document."""
+        first, follows = None, []
         for rows in filter(len, self.rows_of(length)):
             first = rows[0, 3] if first is None else first
+            follows.append(rows[:, 0] % 2)
             if rows[-1, 3] != first:
+                if (share := np.concatenate(follows).mean()) < FEW:
+                    logger.warning(
+                        "%s: only %.0f %% of second segments follow, since few inputs of %d tokens hold two sentences",
+                        *(self.path, 100 * share, 2 * length),
+                    )
                 return
         raise UserError(
             f"{self.path}: negatives need a second document, and the text of language {self.language!r} has only one; "

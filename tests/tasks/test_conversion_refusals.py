@@ -40,6 +40,12 @@ def elsewhere(folder, data_bin):
     index.write_text(json.dumps(content))
 
 
+def byte_level(folder, data_bin):
+    without_tokenizer(folder, data_bin)
+    (folder / "vocab.json").write_text("{}")
+    (folder / "merges.txt").write_text("")
+
+
 def without_tokenizer(folder, data_bin):
     xlm_roberta(folder, data_bin)
     (folder / "sentencepiece.bpe.model").unlink()
@@ -79,6 +85,10 @@ BAD = {
     "half a file": (damaged, "model.safetensors is not a safetensors file, or it is damaged or cut short"),
     "a shard is missing": (without_shard, "model-00002.* cannot be read as a checkpoint: No such file"),
     "a shard elsewhere": (elsewhere, "names the shard '../other.safetensors': expected a file in the same folder"),
+    "bytes": (
+        byte_level,
+        "its tokenizer, vocab.json and merges.txt, is byte-level BPE as of roberta-base, which is not",
+    ),
     "no tokenizer": (without_tokenizer, "is needed beside model.safetensors"),
     "another vocabulary": (another_vocabulary, "token embeddings have 83 rows, but .*dict.txt lists 12 symbols"),
     "another kind": (

@@ -27,6 +27,7 @@ _STEPS = {"Sequence", "Precompiled", "Prepend", "NFC", "Strip", "Replace", "Meta
 FIRST = (("<unk>", Piece.UNKNOWN), ("<s>", Piece.CONTROL), ("</s>", Piece.CONTROL))
 #: post_processor of a tokenizer.json -> what `pair_template` returns
 PAIRS = {"BertProcessing": (1, 1), "RobertaProcessing": (2, 0)}
+BYTE_LEVEL = "byte-level BPE as of roberta-base, which is not supported"
 BYTE = re.compile("<0x..>", re.DOTALL)
 
 
@@ -189,7 +190,8 @@ def _steps(content: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
         step = queue.pop(0)
         is_other = step["type"] == "Replace" and step.get("content") not in ("", " ", WORD_START)
         if is_other or step["type"] not in _STEPS:
-            raise UserError(f"{path} is no tokenizer of a SentencePiece model: it has a step {step['type']}")
+            remark = f", {BYTE_LEVEL}" if step["type"] == "ByteLevel" else ""
+            raise UserError(f"{path} is no tokenizer of a SentencePiece model: it has a step {step['type']}{remark}")
         yield step
         queue += [*step.get("normalizers", ()), *step.get("pretokenizers", ())]
 

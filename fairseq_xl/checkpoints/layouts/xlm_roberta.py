@@ -10,6 +10,7 @@ from fairseq_xl.checkpoints.layouts.bert import BertStack, encoder_names
 from fairseq_xl.checkpoints.layouts.name_mapping import Names, State, Table
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.layouts.published_files import beside
+from fairseq_xl.checkpoints.layouts.tokenizer_json import BYTE_LEVEL
 from fairseq_xl.checkpoints.parameter_names import BIAS, POSITIONS, SEGMENTS, TOKENS
 from fairseq_xl.errors import UserError
 
@@ -59,6 +60,9 @@ class XlmRoberta(BertStack):
         return options
 
     def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
+        has_pieces = any(file.with_name(name).is_file() for name in self.vocabulary_files)
+        if not has_pieces and file.with_name("merges.txt").is_file():
+            raise UserError(f"its tokenizer, vocab.json and merges.txt, is {BYTE_LEVEL}")
         origin = beside(file, *self.vocabulary_files)
         if settings.get("model_type") == "camembert" and origin.name == PIECES:
             return published_vocabularies.from_camembert(count, origin)

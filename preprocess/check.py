@@ -139,7 +139,7 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     report.first_over_long, report.over_long = over_long or (0, 0)
     report.problems += unread
     if report.lines == report.blank and not unread:
-        report.problems.append(f"{name}: empty, there is no sentence in it")
+        report.problems.append(f"{name}: empty, there is no sentence in it: leave the file out")
     report.languages = sample.languages()
     report.sha256, report.blank_lines = content.hexdigest(), blank_lines.hexdigest()
     return report

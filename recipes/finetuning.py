@@ -32,6 +32,9 @@ from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, expanded
 from fairseq_xl.io.options import option_name
 from recipes.entry_point import call
 
+#: endings of the files of the types of `finetune.sh`, so that files are checked before torch is imported
+SUFFIXES = dict.fromkeys(("classification", "ranking", "tagging"), "tsv") | {"question-answering": "json"}
+
 
 def check(train: str, evaluate: str, *words: str) -> None:
     """Raises `UserError` with all files that are missing.
@@ -51,7 +54,7 @@ def check(train: str, evaluate: str, *words: str) -> None:
         (kind, folders), valid = tasks[name], validation_languages(name, evaluated, flags)
         for split in dict.fromkeys(splits):
             codes = {"train": train, "valid": valid}.get(split, evaluated).split(",")
-            missing += missing_files(folders, split, codes, file_reader(kind).suffix)
+            missing += missing_files(folders, split, codes, SUFFIXES.get(kind) or file_reader(kind).suffix)
     if missing:
         raise UserError(f"TASK_FILES: there is no {', '.join(dict.fromkeys(missing))}")
 

@@ -190,10 +190,14 @@ def test_help_and_scores_import_neither_torch_nor_fairseq():
     code = """
 import contextlib, io, sys
 from fairseq_xl import commands
+from fairseq_xl.errors import UserError
 for words in [["--help"], *([*name.split(), "--help"] for name in commands.COMMANDS)]:
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
         commands.main(words)
     assert shown.getvalue().startswith("usage: fairseq-xl")
+for task, files in {"wic": 2, "scws": 1, "minimal-pairs": 1}.items():
+    with contextlib.suppress(UserError):  # files are read before the model
+        commands.main(["probe", task, "x", "y", *["absent"] * files])
 lines = sys.argv[1]
 commands.main(["score", "bleu", lines, lines, "--plain", "--tokenize", "13a"])
 assert not {"torch", "fairseq"} & sys.modules.keys()

@@ -19,10 +19,10 @@ from fairseq_xl.io.versions import version
 
 @command(*PROBED, argument("files", "marvin_linzen_dataset.tsv, or others of this form", nargs="+", metavar="FILE"))
 def main(options: Options) -> dict[str, Any]:
+    pairs = read_minimal_pairs(options.files)
     from fairseq_xl.inference.embedder import embedder_of
     from fairseq_xl.inference.probing import masked_log_probabilities
 
-    pairs = read_minimal_pairs(options.files)
     scored = masked_log_probabilities(embedder_of(options), pairs, options.lang)
     versions = {package: version(package) for package in ("fairseq_xl", "torch")}
     return {"probe": "minimal-pairs", "versions": versions} | minimal_pair_scores(pairs, scored)

@@ -18,10 +18,10 @@ from fairseq_xl.io.versions import version
 
 @command(*PROBED, argument("ratings", "SCWS's ratings.txt"))
 def main(options: Options) -> dict[str, Any]:
+    pairs = read_scws(options.ratings)
     from fairseq_xl.inference.embedder import embedder_of
     from fairseq_xl.inference.probing import both_words, word_embeddings
 
-    pairs = read_scws(options.ratings)
     embedder = embedder_of(options)
     gold = [pair.label for pair in pairs]
     result = {"probe": "scws", "versions": {name: version(name) for name in ("fairseq_xl", "torch")}, "n": len(pairs)}

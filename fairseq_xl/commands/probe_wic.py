@@ -24,10 +24,10 @@ from fairseq_xl.io.versions import version
     argument("test", "prefix of the test files"),
 )
 def main(options: Options) -> dict[str, Any]:
+    train, test = read_wic(options.train), read_wic(options.test)
     from fairseq_xl.inference.embedder import embedder_of
     from fairseq_xl.inference.probing import both_words, pair_hidden_states
 
-    train, test = read_wic(options.train), read_wic(options.test)
     embedder = embedder_of(options)
     labels, gold = ([bool(pair.label) for pair in pairs] for pairs in (train, test))
     result: dict[str, Any] = {"train": len(train), "n": len(test), "majority": majority(labels, gold)}

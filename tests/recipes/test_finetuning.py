@@ -1,5 +1,8 @@
 """The checks and figures of finetune.sh and multitask.sh."""
 
+import subprocess
+import sys
+
 import pytest
 import yaml
 
@@ -49,6 +52,15 @@ def test_all_missing_files_are_named(tmp_path, config, monkeypatch):
         *("one/train.de.tsv", "one/valid.en.tsv", "one/test.en.tsv"),
         *(f"ner/{name}.json" for name in ("train.en", "train.de", "valid.en", "test.en")),
     }
+
+
+def test_files_are_checked_without_torch():
+    assert {kind: finetuning.file_reader(kind).suffix for kind in finetuning.SUFFIXES} == finetuning.SUFFIXES
+    checked = "import sys; from recipes import finetuning\ntry: finetuning.check('en', 'en', 'ranking:absent')\n"
+    ended = (
+        "except Exception as error: assert 'train.en.tsv' in str(error) and 'torch' not in sys.modules\nelse: exit(1)"
+    )
+    assert not subprocess.run([sys.executable, "-c", checked + ended]).returncode
 
 
 def test_flags_of_task_types_become_options_of_objectives(tmp_path, capsys, config):

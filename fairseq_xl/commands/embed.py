@@ -61,7 +61,8 @@ def main(options: Options) -> dict[str, Any]:
         tqdm(unit=" lines", desc=options.output, disable=None) as progress,  # None: shown in a terminal only
     ):
         for sentences in read_buffers(options.input, options.buffer_size):
-            append(embed.sentence_embeddings(sentences, options.lang, [choice], options.max_tokens)[choice])
+            rows = embed.sentence_embeddings(sentences, options.lang, [choice], batch_tokens=options.max_tokens)
+            append(rows[choice])
             lines += len(sentences)
             progress.update(len(sentences))
     write_origin(options.output, origin, language=options.lang)

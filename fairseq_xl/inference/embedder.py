@@ -49,27 +49,25 @@ class Embedder:
 
     def __init__(self, checkpoint: str, data: str, fp16: bool = False, prompt: str | None = None, **options: Any):
         model, task = load_model(checkpoint, data, **options)
-        self._use(model, task, checkpoint)
-        self.settings = (task.origin and task.origin.settings) or SentenceSettings()
-        self.prompt = self.settings.prompt(prompt)
-        self.longest = min(self.longest, self.settings.max_length or self.longest)
+        self._use(model, task, checkpoint, prompt)
         self.model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if fp16 else None)
 
     @classmethod
     def from_model(cls, model: Any, task: Any) -> "Embedder":
         """Returns the encoder of a loaded model, on the model's device."""
         embedder = cls.__new__(cls)
-        embedder.settings, embedder.prompt = SentenceSettings(), ""
-        embedder._use(model, task, "the model")
+        embedder._use(model, task, "the model", None)
         return embedder
 
-    def _use(self, model: Any, task: Any, name: str) -> None:
+    def _use(self, model: Any, task: Any, name: str, prompt: str | None) -> None:
         self.model, self.task = model, task
         if not isinstance(getattr(model, "encoder", None), Encoder):
             raise UserError(f"{name}: expected a model with an encoder, found {type(model).__name__}")
         self.has_language_modules = isinstance(model, XLMonoTransModel)
         self.encoder = model.encoder
-        self.longest = self.encoder.embeddings.max_positions
+        self.settings = (task.origin and task.origin.settings) or SentenceSettings()
+        self.prompt, positions = self.settings.prompt(prompt), self.encoder.embeddings.max_positions
+        self.longest = min(positions, self.settings.max_length or positions)
         self.channels = self.encoder.embeddings.positions.embedding_dim
         self.encode = TextEncoder(task.folder(), task.dictionary)
         self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]
@@ -153,13 +151,21 @@ class Embedder:
         return embeddings
 
     def sentence_embeddings(
-        self, sentences: Sequence[str], language: str, choices: Iterable[Choice], batch_tokens: int = BATCH_TOKENS
+        self,
+        sentences: Sequence[str],
+        language: str,
+        choices: Iterable[Choice],
+        prompt: str | None = None,
+        normalize: bool | None = None,
+        **batches: Any,
     ) -> dict[Choice, np.ndarray]:
-        """As a call, of sentences behind the prompt, and of length 1 where the settings say so."""
-        if self.prompt:
-            sentences = [text if is_blank(text) else self.prompt + text for text in sentences]
-        embeddings = self(sentences, language, choices, batch_tokens)
-        return {choice: unit_length(rows) if self.settings.normalize else rows for choice, rows in embeddings.items()}
+        """As a call, behind the prompt of this name, and normalized to length 1; None: as the settings say."""
+        text = self.prompt if prompt is None else self.settings.prompt(prompt)
+        if text:
+            sentences = [sentence if is_blank(sentence) else text + sentence for sentence in sentences]
+        normalize = self.settings.normalize if normalize is None else normalize
+        embeddings = self(sentences, language, choices, **batches)
+        return {choice: unit_length(rows) if normalize else rows for choice, rows in embeddings.items()}
 
 
 def has_settings(checkpoint: str) -> bool:

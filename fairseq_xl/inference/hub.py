@@ -12,7 +12,6 @@ import numpy as np
 
 from fairseq_xl.checkpoints.identity import found_in
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.evaluation.retrieval_scores import unit_length
 from fairseq_xl.inference import scoring
 from fairseq_xl.inference.decoding_options import check_options, check_value
 from fairseq_xl.inference.embedder import Embedder
@@ -86,24 +85,28 @@ class HubInterface:
         sentences: Sequence[str],
         lang: str,
         layer: int | None = None,
-        pooling: str = "mean",
+        pooling: str | None = None,
         *,
+        prompt: str | None = None,
         batch_size: int | None = None,
         device: Any = None,
-        normalize: bool = False,
+        normalize: bool | None = None,
         progress: bool = False,
     ) -> np.ndarray:
         """n sentences of a language -> sentence embeddings (n, C) float32; a blank sentence has a row of zeros.
 
+        A model that came in as a folder of sentence-transformers has its pooling, prompts, length and normalization.
+
         Args:
             layer: layer whose hidden states are pooled, 0: the embeddings, None: the last layer.
-            pooling: ``mean`` over the tokens, or ``first``, the first token.
+            pooling: ``mean`` over the tokens, or ``first``, the first token; None: the model's, or the mean.
+            prompt: name of the model's prompt in front of each sentence; None: its default one, or none.
             batch_size: most sentences in a batch, which has at most `BATCH_TOKENS` tokens; None: any number.
             device: where the model is moved to; None: where it is.
-            normalize: whether embeddings have length 1, so that their products are cosines.
+            normalize: whether embeddings have length 1, so that their products are cosines; None: as the model's.
             progress: whether to show a progress bar.
 
-        Raises `UserError` for an unknown language, layer or pooling, and for a wrong batch size or device.
+        Raises `UserError` for an unknown language, layer, pooling or prompt, and for a wrong batch size or device.
         """
         if batch_size is not None:
             check_value("batch_size", batch_size, int, "1 or more")
@@ -111,8 +114,8 @@ class HubInterface:
         if device is not None:
             self.to(device)
         texts = _texts(sentences)
-        rows = self.embedder(texts, lang, [choice], batch_size=batch_size, progress=progress)[choice]
-        return unit_length(rows) if normalize else rows
+        batches = {"batch_size": batch_size, "progress": progress}
+        return self.embedder.sentence_embeddings(texts, lang, [choice], prompt, normalize, **batches)[choice]
 
     def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[scoring.Filled]:
         """The most probable pieces for the only ``<mask>`` of a sentence: (probability, piece, whole sentence) each.

@@ -99,8 +99,8 @@ class XLTask(FairseqTask):
         self.dictionary = dictionary
         self.framing = Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
-        #: whether a command evaluates checkpoints: fairseq-generate, fairseq-validate, fairseq-interactive
         self.origin: Origin | None = None  # the published folder that the model came from
+        #: whether a command evaluates checkpoints: fairseq-generate, fairseq-validate, fairseq-interactive
         self.evaluates = bool(run_option(cfg, "common_eval.path", None))
         self.training_begun = False  # whether fairseq-train has begun, which limits validation to a sample
         self.inputs, self.encoding = Inputs(), identities.encoding_of(self.folder())

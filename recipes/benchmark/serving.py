@@ -39,7 +39,7 @@ def embedders(folder: Path, lang: str, work: Path) -> dict[str, System]:
     """{name: a function from lines to vectors (n, C)} of a folder of sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
-    convert([str(folder), str(work / "ours"), *(["--langs", lang] if lang else [])])
+    convert([str(folder), str(work / "ours")])
     ours, theirs = fairseq_xl.load(work / "ours"), SentenceTransformer(str(folder), device="cpu")
     return {OURS: lambda lines: ours.encode(lines, lang), "sentence-transformers": theirs.encode}
 

@@ -21,13 +21,14 @@ def test_settings_are_applied_and_written_back(sentences, tmp_path, capsys):
     (theirs / "2_Normalize/config.json").unlink(missing_ok=True)  # as in released folders
     run(theirs, tmp_path / "ours")
     rows = [0, 1, 3]
-    for more, prompt in (((), {}), (("--prompt", "query"), {"prompt_name": "query"})):
-        expected = sentences.encode([*SENTENCES, LONG], **prompt)
+    model = fairseq_xl.load(tmp_path / "ours")
+    for more, prompt in (((), None), (("--prompt", "query"), "query")):
+        expected = sentences.encode([*SENTENCES, LONG], prompt_name=prompt)
         found = embedded(tmp_path / "ours", tmp_path, *more)
         np.testing.assert_allclose(found[rows], expected, atol=1e-6)
         assert not found[2].any() and np.allclose(np.linalg.norm(found[rows], axis=1), 1)
-    plain = fairseq_xl.load(tmp_path / "ours").encode(SENTENCES, "en")
-    assert np.abs(plain - found[:2]).max() > 0.01  # encode takes prompts and the like as arguments
+        np.testing.assert_array_equal(model.encode([*SENTENCES, "", LONG], "en", prompt=prompt), found)
+    assert not np.allclose(np.linalg.norm(model.encode(SENTENCES, "en", normalize=False), axis=1), 1)
     with pytest.raises(UserError, match="--prompt other: expected one of document, passage, query"):
         embedded(tmp_path / "ours", tmp_path, "--prompt", "other")
     run(tmp_path / "ours", tmp_path / "back")

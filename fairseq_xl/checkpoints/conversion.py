@@ -64,7 +64,8 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
             if tokenizer:
                 start, rows = None if start is None else tokenizer.rows.index(start), len(tokenizer.rows)
             result = published_origin.restored(result, model, head_class, is_unchanged, rows)
-            exported_folders.write_transformers(folder, result, options.dtype, start)
+            original = model.origin.config if model.origin else None
+            exported_folders.write_transformers(folder, result, options.dtype, start, original)
             if tokenizer and not options.no_tokenizer:
                 tokenizer.write(folder, model)
             elif not options.no_tokenizer:

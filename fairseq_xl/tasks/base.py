@@ -96,8 +96,7 @@ class XLTask(FairseqTask):
     def __init__(self, cfg: Any, dictionary: XLDictionary) -> None:
         super().__init__(cfg)
         check_ranges(getattr(type(self), "__dataclass"), cfg)
-        self.dictionary = dictionary
-        self.framing = Framing.of(str(cfg.framing), dictionary)
+        self.dictionary, self.framing = dictionary, Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
         self.origin: Origin | None = None  # the published folder that the model came from
         #: whether a command evaluates checkpoints: fairseq-generate, fairseq-validate, fairseq-interactive
@@ -147,8 +146,7 @@ class XLTask(FairseqTask):
         model = super().build_model(cfg, from_checkpoint)
         self.built_class, self.attention_heads = type(model), getattr(cfg, "heads", None)
         if not from_checkpoint:
-            on_gpu = torch.cuda.is_available() and not run_option(self.cfg, "common.cpu", False)
-            set_up_stacks(model, self.cfg, on_gpu)
+            set_up_stacks(model, self.cfg, torch.cuda.is_available() and not run_option(self.cfg, "common.cpu", False))
         return model
 
     def build_bpe(self, args: Any) -> Any:
@@ -180,8 +178,8 @@ class XLTask(FairseqTask):
 
     def state_dict(self) -> dict[str, Any]:
         """fairseq hook: the state of the task in checkpoints."""
-        state = {"fairseq_xl": self.identity(), "inputs": self.inputs.read}
-        return state | ({ORIGIN: self.origin.state_dict()} if self.origin else {})
+        origin = {ORIGIN: self.origin.state_dict()} if self.origin else {}
+        return {"fairseq_xl": self.identity(), "inputs": self.inputs.read} | origin
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks a checkpoint's identity before it is evaluated (generate, validate, interactive, eval-lm)."""
@@ -191,8 +189,7 @@ class XLTask(FairseqTask):
             identities.check_vocabulary(identity, path, self.dictionary, self.folder() / "dict.txt")
         default, value = str(getattr(type(self), "__dataclass").framing), str(self.cfg.framing)
         identities.check_framing(identity["framing"], path, self.loaded_framing, None if value == default else value)
-        self.loaded_framing = identity["framing"]
-        self.framing = Framing.of(identity["framing"], self.dictionary)
+        self.loaded_framing, self.framing = identity["framing"], Framing.of(identity["framing"], self.dictionary)
 
     def check_fits(self, state: dict[str, Any], path: str) -> None:
         """Takes over its published origin; raises `UserError` unless its weights mean the same in this run's model."""
@@ -244,8 +241,7 @@ class XLTask(FairseqTask):
 
     def reduce_metrics(self, logging_outputs: Any, criterion: Any) -> None:
         """fairseq-validate's hook: logs the statistics of a whole validation, and ends it."""
-        metrics = Metrics()
-        log_batches(metrics, logging_outputs, criterion)
+        log_batches(metrics := Metrics(), logging_outputs, criterion)
         for name, value in ordered(metrics.values()).items():
             fairseq_metrics.log_scalar(name, value)
         self.end_validation(metrics)

@@ -17,14 +17,20 @@ from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSetting
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import is_finite, save_checkpoint
-from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.files import parsed_object, replacing, write_json
 
 GENERATION = "generation_config.json"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int | None = None) -> None:
-    """Writes weights of a type in `DTYPES`, and configs; `start`: the decoder's first symbol, None if it varies."""
+def write_transformers(
+    folder: Path, model: Counterpart, dtype: str, start: int | None = None, original: str | None = None
+) -> None:
+    """Writes weights of a type in `DTYPES`, and configs.
+
+    `start` is the decoder's first symbol, None if it varies. A config that says the same as the text `original` is
+    written as this text.
+    """
     config = model.config | {"dtype": dtype}
     if config.get("is_encoder_decoder"):
         generation: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": start}
@@ -43,6 +49,8 @@ def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int 
         }  # as fairseq's
         write_json(folder / GENERATION, generation | search | {"max_length": longest})
     write_json(folder / CONFIG, config)
+    if original is not None and parsed_object(original, CONFIG) == config:
+        (folder / CONFIG).write_text(original, encoding="utf-8")
     names: dict[int, str] = {}  # tied parameters are written once, under their first name
     for name, value in model.weights.items():
         names.setdefault(value.data_ptr() if value.numel() else id(value), name)

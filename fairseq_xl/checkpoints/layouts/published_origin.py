@@ -32,7 +32,8 @@ from fairseq_xl.checkpoints.layouts.stored_origin import Origin
 from fairseq_xl.checkpoints.parameter_names import BIAS, DECODER_BIAS, OF_SYMBOLS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import json_object, write_json, write_lines
+from fairseq_xl.io.files import json_object, read_whole, write_json, write_lines
+from fairseq_xl.io.text import decoded
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +66,14 @@ def origin_of(layout: Layout, weights: State, config: Settings, state: State, fr
     except UserError as error:
         logger.warning("settings of sentence embeddings are left out: %s", error)
         settings = None
+    text, file = json.dumps(config), folder / CONFIG
+    if file.is_file() and json_object(file) == config:  # without the changes of an adapter
+        text = decoded(read_whole(file), file)
     return Origin(
         layout=layout.name,
         framing=framing,
         has_output=BIAS in state or DECODER_BIAS in state,
-        config=json.dumps(config),
+        config=text,
         names=names,
         parameters={names[key]: weights[names[key]].clone() for key in lacking},
         sentences=dict(settings.files) if settings else {},

@@ -40,8 +40,8 @@ def embedders(folder: Path, lang: str, work: Path) -> dict[str, System]:
     from sentence_transformers import SentenceTransformer
 
     convert([str(folder), str(work / "ours")])
-    ours, theirs = fairseq_xl.load(work / "ours"), SentenceTransformer(str(folder), device="cpu")
-    return {OURS: lambda lines: ours.encode(lines, lang), "sentence-transformers": theirs.encode}
+    model, reference = fairseq_xl.load(work / "ours"), SentenceTransformer(str(folder), device="cpu")
+    return {OURS: lambda lines: model.encode(lines, lang), "sentence-transformers": reference.encode}
 
 
 def translators(checkpoint: Path, data: str | None, lang: str, length: int, work: Path) -> dict[str, System]:
@@ -50,8 +50,8 @@ def translators(checkpoint: Path, data: str | None, lang: str, length: int, work
 
     folder = work / "theirs"
     convert([str(checkpoint), str(folder), "--lang", lang, *(["--data", data] if data else [])])
-    ours, tokenizer = fairseq_xl.load(checkpoint, data), AutoTokenizer.from_pretrained(folder)
-    theirs, (source, target) = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), lang.split("-")
+    model, tokenizer = fairseq_xl.load(checkpoint, data), AutoTokenizer.from_pretrained(folder)
+    reference, (source, target) = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), lang.split("-")
 
     def generate(lines: list[str]) -> list[str]:
         order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
@@ -59,15 +59,18 @@ def translators(checkpoint: Path, data: str | None, lang: str, length: int, work
         for first in range(0, len(order), SENTENCES):
             part = order[first : first + SENTENCES]
             inputs = tokenizer([lines[index] for index in part], return_tensors="pt", padding=True)
-            ids = theirs.generate(**inputs, num_beams=BEAM, max_new_tokens=length, early_stopping=True)
+            ids = reference.generate(**inputs, num_beams=BEAM, max_new_tokens=length, early_stopping=True)
             outputs |= zip(part, tokenizer.batch_decode(ids, skip_special_tokens=True))
         return [outputs[index] for index in range(len(lines))]
 
     options = {"max_len_a": 0, "max_len_b": length - 1}  # without </s>
-    systems = {OURS: lambda lines: ours.translate(lines, source, target, BEAM, **options), "transformers": generate}
+    systems: dict[str, System] = {
+        OURS: lambda lines: model.translate(lines, source, target, BEAM, **options),
+        "transformers": generate,
+    }
     if importlib.util.find_spec("ctranslate2"):
         systems |= {
-            f"CTranslate2 {kind}": _ctranslate2(folder, theirs.config, tokenizer, kind, length)
+            f"CTranslate2 {kind}": _ctranslate2(folder, reference.config, tokenizer, kind, length)
             for kind in ("float32", "int8")
         }
     return systems
@@ -93,11 +96,11 @@ def _ctranslate2(folder: Path, config: Any, tokenizer: Any, kind: str, length: i
     return translate
 
 
-def agreement(ours: Any, theirs: Any) -> dict[str, float]:
+def agreement(result: Any, expected: Any) -> dict[str, float]:
     """The largest difference of vectors (n, C), or the share of equal lines."""
-    if isinstance(ours, np.ndarray):
-        return {"largest_difference": float(np.abs(ours - theirs).max())}
-    return {"equal_lines": sum(map(str.__eq__, ours, theirs)) / len(ours)}
+    if isinstance(result, np.ndarray):
+        return {"largest_difference": float(np.abs(result - expected).max())}
+    return {"equal_lines": sum(map(str.__eq__, result, expected)) / len(result)}
 
 
 def measure(systems: dict[str, System], lines: list[str], rounds: int) -> dict[str, Any]:
@@ -110,10 +113,10 @@ def measure(systems: dict[str, System], lines: list[str], rounds: int) -> dict[s
             results[name] = run(lines)
             if index:
                 seconds[name].append(time.perf_counter() - start)
-    theirs = [name for name in systems if name != OURS]
+    programs = [name for name in systems if name != OURS]
     return {
-        "times_theirs": {name: ratio(seconds[name], seconds[OURS]) for name in theirs},
-        "agreement": {name: agreement(results[OURS], results[name]) for name in theirs},
+        "times_theirs": {name: ratio(seconds[name], seconds[OURS]) for name in programs},
+        "agreement": {name: agreement(results[OURS], results[name]) for name in programs},
         "seconds": seconds,
     }
 

@@ -11,7 +11,7 @@ Tatoeba the source is English). Without ids in the file, the id of a sentence is
 sentence and its best candidate, in either direction. Pairs are taken in descending order of margin, and each sentence
 is in one pair at most. A sentence that occurs several times in its file is in none.
 
-A sentence encoder that was a folder of sentence-transformers embeds as `fairseq-xl embed` does, without --layer.
+A sentence encoder that was a folder of sentence-transformers embeds as `fairseq-xl embed` does, and needs no --layer.
 
 --embeddings names the .npy files of `fairseq-xl embed` of both files, for embeddings that do not fit into memory: they
 stay on disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of lines
@@ -85,8 +85,8 @@ def main(options: Options) -> dict[str, Any]:
     embedding_options = options.pooling, options.prompt, options.language_module, options.fp16
     if options.embeddings and (options.layer is not None or any(embedding_options)):
         raise UserError(
-            "--embeddings: leave out --layer, --pooling, --language-module and --fp16, and --prompt, which `fairseq-xl "
-            "embed` has"
+            "--embeddings: leave out --layer, --pooling, --prompt, --language-module and --fp16, which are options of "
+            "`fairseq-xl embed`"
         )
     if not options.embeddings and options.layer is None:
         from fairseq_xl.inference.embedder import has_settings

@@ -17,6 +17,8 @@ from fairseq_xl.io.options import AUTO, option, run_config
 
 logger = logging.getLogger(__name__)
 
+LAST = "checkpoint_last.pt"
+
 
 @dataclass
 class InitialWeightsConfig:
@@ -58,8 +60,9 @@ def with_architecture(arguments: list[str]) -> list[str]:
     path, task = option_value(arguments, "--init-from"), TASK_REGISTRY.get(option_value(arguments, "--task"))
     if not path or not is_ours(task) or named_arch(arguments) not in (None, AUTO):
         return arguments
-    last = os.path.join(option_value(arguments, "--save-dir") or "checkpoints", "checkpoint_last.pt")
-    restored = option_value(arguments, "--restore-file") or last
+    restored = option_value(arguments, "--restore-file") or LAST
+    if restored == LAST:  # which fairseq reads in --save-dir
+        restored = os.path.join(option_value(arguments, "--save-dir") or "checkpoints", LAST)
     path = restored if os.path.isfile(restored) else path
     remaining, _ = without("-a", without("--arch", arguments)[0])
     first = next(index for index, word in enumerate(remaining) if word.startswith("-"))

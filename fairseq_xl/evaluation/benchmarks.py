@@ -221,13 +221,13 @@ def _refuse_absent(
     """Raises `UserError` with the references that are missing, and the ways to score the rest."""
     pairs = list(itertools.chain(*absent.values()))
     if not present:
-        example = pairs[0][0].relative_to(references)
-        raise UserError(f"{references}: no references of the split {split!r}; expected files such as {example}")
+        expected = pairs[0][0].relative_to(references)
+        raise UserError(f"{references}: no references of the split {split!r}; expected files such as {expected}")
     rest = ",".join(name for name in dict.fromkeys(present) if name not in absent)
     ways = [f"--tasks {rest} scores the rest"] if rest else []
     if partial := ", ".join(name for name in absent if name in present):
         files = ", ".join(str(path.relative_to(predictions)) for name in absent for _, path in absent[name])
-        ways.append(f"--predictions without {files} has partial scores of {partial} too")
+        ways.append(f"a folder of --predictions without {files} gives partial scores of {partial} too")
     names = ", ".join(str(path.relative_to(references)) for path, _ in pairs)
     raise UserError(f"{references}: there is no {names}, the references of predictions: {'; '.join(ways)}")
 

@@ -41,8 +41,8 @@ COLLAPSED = 98.0  # percent of the predictions in one class from which on a mode
 UNKNOWN = 0.1  # share of <unk> among the tokens of a language above which there is a warning
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Encode = Any  # `fairseq_xl.data.vocabulary.text_encoder.TextEncoder`
-#: maps a language's summed statistics, with "examples", to a value, or to None if it has none
 POOLER_ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+#: maps a language's summed statistics, with "examples", to a value, or to None if it has none
 Metric = Callable[[dict[str, float]], float | None]
 
 
@@ -65,7 +65,7 @@ class FirstTokenConfig(LabelledConfig):
 
     pooler: bool = option(
         False,
-        "BERT's linear layer and tanh before the output layer; its weights are those of next-sentence "
+        "BERT's linear layer and activation before the output layer; its weights are those of next-sentence "
         "prediction if the checkpoint of --init-from has them",
     )
     pooler_activation: str = option("tanh", "activation of --pooler: tanh (BERT, XLM-R), or relu (DistilBERT)")

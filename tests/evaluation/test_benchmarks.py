@@ -270,7 +270,7 @@ def test_files_that_are_missing(xglue_files, capsys):
         (xglue_files / f"right/NER/{code}.dev").unlink()
     with pytest.raises(UserError, match=r"no NER/de\.dev, NER/es\.dev, the references .*: --tasks QAM scores the rest"):
         printed(capsys, score_xglue.main, xglue_files, *more)
-    with pytest.raises(UserError, match="without NER/de.prediction, NER/es.prediction has partial scores of NER too$"):
+    with pytest.raises(UserError, match="NER/de.prediction, NER/es.prediction gives partial scores of NER too$"):
         printed(capsys, score_xglue.main, xglue_files, *more)
     for code in ("de", "es"):
         (xglue_files / f"found/NER/{code}.prediction").unlink()

@@ -148,7 +148,7 @@ def test_wrong_files_of_embeddings(data_bin, checkpoint, files, tmp_path):
         with pytest.raises(UserError, match=message):
             mined(tmp_path, "--embeddings", rows[0], tmp_path / f"{name}.npy", *texts)
     for more in (["--layer", 1], ["--pooling", "first"], ["--pooling", "mean"], ["--fp16"]):
-        with pytest.raises(UserError, match="--embeddings: leave out --layer, --pooling, --language-module and --fp16"):
+        with pytest.raises(UserError, match="--embeddings: leave out --layer, --pooling, --prompt, --language-module"):
             mined(tmp_path, "--embeddings", *rows, *texts, *more)
     assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match="two.npy is of text in 'en': expected de"):

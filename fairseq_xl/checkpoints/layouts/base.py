@@ -90,9 +90,8 @@ class Layout:
     class_prefixes: Mapping[str, str] = {}  # `model_class` of further model types
     classifier_names: tuple[str, ...] = ()  # prefixes of the parameters of its pooler and output, or of its only layer
     pooler_activation = "tanh"
-    dropout_entries: Mapping[
-        str, str
-    ] = {}  # head of transformers -> entry of its dropout other than classifier_dropout
+    #: head of transformers -> entry of its dropout other than classifier_dropout
+    dropout_entries: Mapping[str, str] = {}
 
     @classmethod
     def register(cls, layout: LayoutClass) -> LayoutClass:

@@ -55,9 +55,8 @@ def test_rows_are_those_of_the_embedder(data_bin, checkpoint, run):
 
 def test_only_a_buffer_is_in_memory(checkpoint, data_bin, run, monkeypatch):
     sizes, call = [], Embedder.__call__
-    monkeypatch.setattr(
-        Embedder, "__call__", lambda self, text, *more: sizes.append(len(text)) or call(self, text, *more)
-    )
+    count = lambda self, text, *more, **options: sizes.append(len(text)) or call(self, text, *more, **options)  # noqa: E731
+    monkeypatch.setattr(Embedder, "__call__", count)
     _, rows = run(sentences(["de"], 25, "buffers")["de"], "--buffer-size", 10)
     assert sizes == [10, 10, 5] and len(rows) == 25
 

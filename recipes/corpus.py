@@ -4,7 +4,7 @@
     python -m recipes.corpus FOLDER en=EN.yaml de=DE.yaml --langs en,de ...        # a description of each alone
 
 With --sentences N the training text of each language is about N sentences of it, in whole pages: EN.train.en beside
-EN.yaml.
+EN.yaml. A file that exists with other content is not replaced: nothing is written.
 Makes corpora/lohelp and corpora/sample if they are missing or incomplete. Other FOLDERs must have the layout in
 recipes/lohelp/README.md. The description has sentence pairs of the first language with each other language.
 With `--zero-shot de-fr` it also has a test set of German and French, DESCRIPTION.test.de-fr.de and .fr beside
@@ -13,9 +13,11 @@ test.en-fr.ids.
 """
 
 import argparse
+import contextlib
+import filecmp
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -106,8 +108,30 @@ def description(
     return content
 
 
-def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
-    """Writes the test set of a pair to OUTPUT.test.PAIR.*, and returns this path without the suffixes.
+class NewFiles(contextlib.ExitStack):
+    """Files that are all written at the end of the context, whole; none if one exists with other content."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: dict[Path, BinaryIO] = {}
+
+    def open(self, path: Path) -> BinaryIO:
+        """Opens a file for binary writing; raises `UserError` if it is open already."""
+        if path in self.files:
+            raise UserError(f"{path} would be written twice: name each DESCRIPTION once")
+        self.files[path] = self.enter_context(replacing(path, make_folder=True))
+        return self.files[path]
+
+    def check(self) -> None:
+        """Raises `UserError` for a file that exists with other content."""
+        for path, file in self.files.items():
+            file.flush()
+            if path.exists() and not filecmp.cmp(path, file.name, shallow=False):
+                raise UserError(f"{path} exists with other content: remove it, or name another DESCRIPTION")
+
+
+def zero_shot_test(folder: Path, first: str, pair: str) -> dict[str, list[str]]:
+    """Returns the test set of a pair, {language: lines}.
 
     It is FOLDER/bitext/test.PAIR, with the languages in either order, or the lines with the same id in the test sets
     with the language `first`. Raises `UserError` for a missing file, or if no line has the same id.
@@ -122,11 +146,7 @@ def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
     shared = [name for name in texts[0] if name in texts[1]]
     if not shared:
         raise UserError(f"--zero-shot {pair}: no line of these test sets in {folder} has the same id")
-    for code, text in zip(codes, texts):
-        with replacing(f"{output}.test.{pair}.{code}", make_folder=True) as file:
-            file.writelines(f"{text[name]}\n".encode() for name in shared)
-    sys.stderr.write(f"{output}.test.{pair}: {len(shared)} pairs\n")
-    return f"{output}.test.{pair}"
+    return {code: [text[name] for name in shared] for code, text in zip(codes, texts)}
 
 
 def _lines_by_id(prefix: Path, code: str) -> dict[Any, str]:
@@ -140,23 +160,25 @@ def _lines_by_id(prefix: Path, code: str) -> dict[Any, str]:
     return {name: line for name, line in zip(ids, lines) if not is_blank(name)}
 
 
-def write_sentences(path: Path, count: int, output: Path) -> None:
-    """Writes evenly spaced pages of a text with about `count` lines; raises `UserError` for a text with fewer."""
+def write_sentences(path: Path, count: int, file: BinaryIO) -> str:
+    """Writes evenly spaced pages of a text with about `count` lines and returns their number, N of M sentences.
+
+    Raises `UserError` for a text with fewer lines.
+    """
     from preprocess.files import texts_in
 
     total = sum(map(bool, texts_in(path)))
     if total < count:
         raise UserError(f"{path} has {total} sentences, --sentences needs {count}")
     passed, written, begins, selects = 0, 0, True, False
-    with replacing(output, make_folder=True) as file:
-        for line in texts_in(path):
-            if line and begins:
-                selects = written * total <= passed * count
-            begins, passed = not line, passed + bool(line)
-            if selects:
-                written += bool(line)
-                file.write(f"{line}\n".encode())
-    sys.stderr.write(f"{output}: {written} of {total} sentences\n")
+    for line in texts_in(path):
+        if line and begins:
+            selects = written * total <= passed * count
+        begins, passed = not line, passed + bool(line)
+        if selects:
+            written += bool(line)
+            file.write(f"{line}\n".encode())
+    return f"{written} of {total} sentences"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -165,8 +187,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "descriptions",
         nargs="*",
-        metavar="[LANGUAGES=]DESCRIPTION",
-        help="YAML file to write, of all languages or these",
+        metavar="[LANGUAGES=]DESCRIPTION.yaml",
+        help="file to write, of all languages or these; one that exists with other content is not replaced",
     )
     parser.add_argument("--langs", default="en", help="languages, separated by commas")
     parser.add_argument("--vocabulary", **VOCABULARY)
@@ -180,7 +202,8 @@ def main(arguments: list[str] | None = None) -> None:
         "--sentences",
         action=positive_integer,
         metavar="N",
-        help="writes DESCRIPTION.train.LANGUAGE, about N sentences of each training text (default: all)",
+        help="writes DESCRIPTION.train.LANGUAGE, for c.yaml c.train.en, about N sentences of each training text "
+        "(default: all)",
     )
     parser.add_argument("--normalization", help="rules of SentencePiece, as in a corpus description")
     error_reporting.install()
@@ -191,19 +214,28 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"{options.folder}: there is no such corpus folder")
     if not any(folder.iterdir()):
         raise UserError(f"{options.folder} is empty: expected a corpus of {','.join(languages)}")
-    for argument in options.descriptions:
-        codes, _, path = argument.rpartition("=")
-        selected = language_codes(argument, codes) if codes else languages
-        content = description(folder, selected, options.vocabulary, options.monolingual, options.normalization)
-        output = Path(path.removesuffix(".yaml")).resolve()
-        for code in selected if options.sentences else ():
-            text = Path(f"{output}.train.{code}")
-            write_sentences(stored(folder / f"mono/train.{code}"), options.sentences, text)
-            content["monolingual"][code]["train"] = str(text)
-        for pair in names_of("--zero-shot", options.zero_shot) if options.zero_shot else ():
-            content["bitext"][pair] = {"test": zero_shot_test(folder, languages[0], pair, output)}
-        with replacing(path) as file:
-            file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())
+    lengths = {}
+    with NewFiles() as files:
+        for argument in options.descriptions:
+            codes, _, path = argument.rpartition("=")
+            selected = language_codes(argument, codes) if codes else languages
+            content = description(folder, selected, options.vocabulary, options.monolingual, options.normalization)
+            output = Path(path.removesuffix(".yaml")).resolve()
+            for code in selected if options.sentences else ():
+                text, pages = Path(f"{output}.train.{code}"), stored(folder / f"mono/train.{code}")
+                lengths[text] = write_sentences(pages, options.sentences, files.open(text))
+                content["monolingual"][code]["train"] = str(text)
+            for pair in names_of("--zero-shot", options.zero_shot) if options.zero_shot else ():
+                test = Path(f"{output}.test.{pair}")
+                for code, lines in zero_shot_test(folder, languages[0], pair).items():
+                    files.open(Path(f"{test}.{code}")).writelines(f"{line}\n".encode() for line in lines)
+                    lengths[test] = f"{len(lines)} pairs"
+                content["bitext"][pair] = {"test": str(test)}
+            files.open(Path(path).resolve()).write(
+                yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode()
+            )
+        files.check()
+    sys.stderr.writelines(f"{path}: {length}\n" for path, length in lengths.items())
 
 
 if __name__ == "__main__":

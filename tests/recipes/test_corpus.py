@@ -2,7 +2,6 @@
 
 import shutil
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -66,9 +65,7 @@ def test_languages_and_pairs_that_a_corpus_has_stay(lohelp, read_languages):
         corpus.make(lohelp, languages, pairs)
         assert files(lohelp) == both
     assert set(read_languages) == {"en", "de", "ru"}
-    prefixes = [corpus.zero_shot_test(lohelp, "en", pair, lohelp.parent / pair) for pair in ("de-ru", "ru-de")]
-    for code in ("de", "ru"):
-        assert len({Path(f"{prefix}.{code}").read_text(encoding="utf-8") for prefix in prefixes}) == 1
+    assert corpus.zero_shot_test(lohelp, "en", "de-ru") == corpus.zero_shot_test(lohelp, "en", "ru-de")
 
 
 @needs_packages
@@ -106,5 +103,27 @@ def test_only_a_line_feed_ends_a_line_of_test_sets(tmp_path):
         text = f"{code} 1\r2\u2028\x85\x0b\r\n{code} 3\n"
         (tmp_path / f"bitext/test.en-{code}.{code}").write_bytes(b"\xef\xbb\xbf" + text.encode())
         (tmp_path / f"bitext/test.en-{code}.ids").write_bytes(b"a\r\nb\n")
-    prefix = corpus.zero_shot_test(tmp_path, "en", "de-fr", tmp_path / "out")
-    assert Path(f"{prefix}.fr").read_bytes() == "fr 1\r2\u2028\x85\x0b\nfr 3\n".encode()
+    assert corpus.zero_shot_test(tmp_path, "en", "de-fr")["fr"] == ["fr 1\r2\u2028\x85\x0b", "fr 3"]
+
+
+def test_files_of_other_content_stay(tmp_path):
+    """A repeated command passes; one refused file leaves all as they were."""
+    (tmp_path / "text/mono").mkdir(parents=True)
+    for code in ("en", "de"):
+        (tmp_path / f"text/mono/train.{code}").write_text("one\n\ntwo\n\nthree\n")
+    command = [str(tmp_path / "text"), str(tmp_path / "h.yaml"), "--langs", "en,de", "--monolingual", "--sentences"]
+    for edited in ("h.train.de", "h.yaml"):
+        corpus.main([*command, "1"])
+        corpus.main([*command, "1"])
+        (tmp_path / "h.train.en").unlink()
+        (tmp_path / edited).write_text("mine")
+        before = files(tmp_path)
+        with pytest.raises(UserError, match=f"{tmp_path / edited} exists with other content: remove it"):
+            corpus.main([*command, "1"])
+        assert files(tmp_path) == before
+        (tmp_path / edited).unlink()
+    corpus.main([*command, "1"])
+    with pytest.raises(UserError, match="h.train.en exists with other content"):
+        corpus.main([*command, "2"])
+    with pytest.raises(UserError, match="h.yaml would be written twice"):
+        corpus.main([*command[:2], command[1], *command[2:4], "--monolingual"])

@@ -105,7 +105,7 @@ class Pool:
         self.length_bits = np.uint64((longest + 1).bit_length())
 
         def sorted_keys(name: str, blocks: Blocks) -> Numbers:
-            return table(str(folder / f"{name}.table"), pairs.table_prefixes, pairs.lines, blocks, None)
+            return table(str(folder / f"{name}.table"), pairs.sides, blocks, None)
 
         sentences = sorted_keys("sentences", lambda: self._pair_keys(pairs, longest))
         self.hashes = sorted_keys("candidates", lambda: _distinct_keys(sentences))  # (m,) length, hash

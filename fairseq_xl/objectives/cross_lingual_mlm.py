@@ -28,7 +28,7 @@ class CrossLingualMLM(MaskedObjective):
         """Raises `UserError` for bitext without document boundaries."""
         if not any((sizes <= 1).all(axis=1).any() for _, sizes in corpus.pairs.blocks()):
             raise UserError(
-                f"{corpus.prefix}: no line is empty on both sides, so {self.name} would read one single document: put "
+                f"{corpus.path}: no line is empty on both sides, so {self.name} would read one single document: put "
                 f"empty lines between documents, or leave out the pair with {self.name}.leave_out="
                 f"{'-'.join(corpus.codes)}"
             )

@@ -55,7 +55,7 @@ class XLSubwords:
                 f"--bpe xl_subwords: the languages of {folder} share no piece, each has its own sub-words: expected a "
                 f"source language of {', '.join(apart)}, found {language}"
             )
-        path, self.suffix = place_of_subwords(folder, language) if language else (folder, "")
+        path, self.suffix = place_of_subwords(folder, language)
         self.subwords, self.dictionary, self.keeps_pieces = subwords.open_subwords(path), dictionary, keeps_pieces
         subwords.check_pieces(
             self.subwords, path / subwords.FILES[subwords.vocabulary_kind(path)][-1], dictionary, self.suffix

@@ -78,7 +78,7 @@ class Corpus(Texts):
 
     def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
         """All examples (n,) in order and their sizes (n,)."""
-        return self.examples_at(np.arange(self.number_of_examples(length)), length)
+        return self.examples_at(np.arange(self.number_of_positions(length)), length)
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
         """Random examples (count,), without replacement within a pass over the corpus, and their sizes (count,)."""

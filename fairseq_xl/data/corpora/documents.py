@@ -14,7 +14,7 @@ from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.noise.randomness import NEGATIVE_SEGMENT, WINDOW, uniforms
-from fairseq_xl.data.store.binarized_text import BLOCK_LINES, evenly_spaced
+from fairseq_xl.data.store.binarized_text import BLOCK_LINES, Text, evenly_spaced
 from fairseq_xl.data.store.cached_tables import table
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import Reopened
@@ -29,15 +29,15 @@ CANDIDATES = 1024  # random segments of which that of the best length takes the 
 class Windows(Corpus):
     """Base of corpora whose examples are the rows of a table, which is computed from the text for each length.
 
-    A subclass defines the methods `rows_of`, which computes the table, `sizes_of` and `no_windows_error`.
+    A subclass defines the methods `rows_of`, which computes the table, and `sizes_of`.
     """
 
     path: str  # prefix of the table's file
-    table_prefixes: list[str]  # prefixes of the texts
-    lines: int  # number of lines of the texts
+    sides: list[Text]  # the aligned texts
     columns: int  # number of columns of the table
     table_name = ""  # in the name of its file; empty: the name of the class
     version = 1  # of `rows_of`; increase it when the same text gives other rows, so that files are computed again
+    no_windows = "{path}: the text of language {language!r} has no sentence"  # message of a `UserError`
 
     def __init__(self) -> None:
         self.windows = lru_cache(maxsize=4)(self._windows)
@@ -50,22 +50,17 @@ class Windows(Corpus):
         """Numbers of tokens (n,) of windows (n, c)."""
         raise NotImplementedError(f"{type(self).__name__}.sizes_of")
 
-    def no_windows_error(self, length: int) -> UserError:
-        """The `UserError` for a text without windows."""
-        raise NotImplementedError(f"{type(self).__name__}.none")
-
     def _windows(self, length: int) -> Numbers:
         path = f"{self.path}.{self.table_name or type(self).__name__}-{length}.table"
-        rows = functools.partial(self.rows_of, length)
-        windows = table(path, self.table_prefixes, self.lines, rows, self.columns, self.version)
+        windows = table(path, self.sides, functools.partial(self.rows_of, length), self.columns, self.version)
         if not len(windows):
-            raise self.no_windows_error(length)
+            raise UserError(self.no_windows.format(**vars(self)))
         return windows
 
     def check(self, length: int) -> None:
         """Raises `UserError` if the text has no windows. Reads the text up to the first one."""
         if not any(map(len, self.rows_of(length))):
-            raise self.no_windows_error(length)
+            raise UserError(self.no_windows.format(**vars(self)))
 
     def mean_size(self, length: int) -> float:
         """Mean tokens of an example, all texts together; estimated from `evenly_spaced` examples if there are many."""
@@ -102,9 +97,9 @@ class OneLanguageWindows(Reopened, Windows):
 
     def __init__(self, path: str | Path, language: str, symbols: int | None = None):
         super().__init__()
-        self.stream = TokenStream(path, language, symbols)
-        self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
-        self.text, self.table_prefixes, self.codes = self.stream.text, [self.path], (language,)
+        stream = TokenStream(path, language, symbols)
+        self.path, self.language, self.codes = stream.path, language, (language,) * self.num_texts
+        self.text, self.sides, self.sentences = stream.text, [stream.text], stream.sentences
         self.lines = len(self.text)
 
     def sizes_from(self, line: int, count: int) -> Numbers:
@@ -127,10 +122,9 @@ class AdjacentSegments(OneLanguageWindows):
     """
 
     num_texts, columns, described_text, version = 2, 3, "monolingual text of documents", 2
-
-    def __init__(self, path: str | Path, language: str, symbols: int | None = None):
-        super().__init__(path, language, symbols)
-        self.codes = (language, language)
+    no_windows = (
+        "{path}: no document of language {language!r} has two sentences; documents are separated by empty lines"
+    )
 
     def rows_of(self, length: int) -> Iterator[Numbers]:
         """Yields windows (b, 3): token indices where they begin, are cut and end.
@@ -163,12 +157,6 @@ class AdjacentSegments(OneLanguageWindows):
         if single and total > single:
             logger.info("%s: %d of %d windows are single sentences and are left out", self.path, single, total)
 
-    def no_windows_error(self, length: int) -> UserError:
-        return UserError(
-            f"{self.path}: no document of language {self.language!r} has two sentences; documents are separated by "
-            "empty lines"
-        )
-
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The two segments of each example, of at most `length` tokens each: a list of pairs of arrays."""
         read = self.text.read
@@ -196,10 +184,6 @@ class NextSegments(OneLanguageWindows):
 
     num_texts, columns, described_text = 2, 4, "monolingual text of documents"
     division = 0  # in validation, and of the segments that are drawn from other documents
-
-    def __init__(self, path: str | Path, language: str, symbols: int | None = None):
-        super().__init__(path, language, symbols)
-        self.codes = (language, language)
 
     def for_pass(self, rng: np.random.Generator) -> "NextSegments":
         corpus = copy.copy(self)

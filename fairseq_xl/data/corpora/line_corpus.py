@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.sampling import draw_passes
-from fairseq_xl.data.store.binarized_text import Text, blocks_of, evenly_spaced, sides_of
+from fairseq_xl.data.store.binarized_text import BLOCK_LINES, Text, evenly_spaced
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -34,18 +34,24 @@ class LineCorpus(Corpus):
 
     def __init__(self, path: str, sides: list[Text], none: str):
         self.path, self.sides, self.lines = path, sides, len(sides[0])
-        self.sentences = filled_lines(sides)
-        if not self.sentences:
+        share = _filled(self.sides_of(evenly_spaced(self.lines))).mean()
+        if not share and not any(_filled(sizes).any() for _, sizes in self.blocks()):
             raise UserError(none)
+        self.sentences = max(1, round(share * self.lines))
         self.measured = lru_cache(maxsize=4)(self._measure)
+
+    def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
+        """The k sentences of each line, int64 arrays (t,) that end in ``</s>``."""
+        return [tuple(side[line] for side in self.sides) for line in lines]
 
     def sides_of(self, lines: Any) -> Numbers:
         """Numbers of tokens of the texts of lines (n,): (n, k)."""
-        return sides_of(self.sides, lines)
+        return np.stack([side.sizes[lines] for side in self.sides]).T  # contiguous columns, for fast sums of rows
 
     def blocks(self) -> Iterator[tuple[int, Numbers]]:
-        """Yields the first line of each block of the text, and the numbers of tokens of all its lines' texts (b, k)."""
-        return blocks_of(self.sides)
+        """Yields the first line of each block of the text, and the numbers of tokens (b, k), read from the files."""
+        for first in range(0, self.lines, BLOCK_LINES):
+            yield first, np.stack([side.load_sizes(first, BLOCK_LINES) for side in self.sides], axis=1)
 
     def _measure(self, length: int) -> tuple[float, float]:
         """Share of the lines that have texts of 2 to `length` tokens, and their mean number of tokens.
@@ -84,13 +90,8 @@ class LineCorpus(Corpus):
 
     def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
         """All lines with texts of 2 to `length` tokens in order: lines (n,), sizes of their texts together (n,)."""
-        self.measured(length)
-        lines, totals = [], []
-        for first, sizes in self.blocks():
-            fitting = np.flatnonzero(_fits(sizes, length))
-            lines.append(first + fitting)
-            totals.append(sizes[fitting].sum(1))
-        return np.concatenate(lines), np.concatenate(totals)
+        self.measured(length)  # warns of longer texts; raises `UserError` if there are no others
+        return super().all_examples(length)
 
     def number_of_positions(self, length: int) -> int:
         return self.lines
@@ -109,14 +110,6 @@ class LineCorpus(Corpus):
         """At most `count` random lines of `all_examples`, in order, and their sizes."""
         lines = np.unique(self.sample(rng, count, length)[0])
         return lines, self.sides_of(lines).sum(1)
-
-
-def filled_lines(sides: list[Text]) -> int:
-    """Number of lines without an empty text, estimated as in `LineCorpus`; 0 only if all lines have one."""
-    share = _filled(sides_of(sides, evenly_spaced(len(sides[0])))).mean()
-    if share or any(_filled(sizes).any() for _, sizes in blocks_of(sides)):
-        return max(1, round(share * len(sides[0])))
-    return 0
 
 
 def _filled(sizes: Numbers) -> NDArray[np.bool_]:

@@ -78,8 +78,7 @@ class Candidates:
 
     def __init__(self, pairs: "SentencePairs"):
         self.prefix, self.sides, self.pairs = pairs.prefix, pairs.sides, pairs
-        path = f"{pairs.prefix}.translations.table"
-        self.translations = table(path, pairs.table_prefixes, pairs.lines, self._all, None)
+        self.translations = table(f"{pairs.prefix}.translations.table", pairs.sides, self._all, None)
 
     def _all(self) -> Iterator[Numbers]:
         """Yields hashes (b,) of all pairs of two sentences."""

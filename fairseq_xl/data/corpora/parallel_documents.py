@@ -9,7 +9,6 @@ import numpy as np
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.documents import Windows, follow_jumps
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import Reopened
 
 
@@ -23,13 +22,15 @@ class ParallelDocuments(Reopened, Windows):
     """
 
     num_languages, columns, described_text = 2, 5, "parallel text of documents"
+    no_windows = (
+        "{path}: no document has two sentences in both languages; documents are separated by empty lines on both sides"
+    )
 
     def __init__(self, prefix: str | Path, first: str, second: str, symbols: int | None = None):
         super().__init__()
-        self.symbols, self.pairs = symbols, SentencePairs(prefix, first, second, symbols)
-        self.prefix, self.codes, self.sentences = self.pairs.prefix, self.pairs.codes, self.pairs.sentences
-        self.path, self.lines = self.prefix, self.pairs.lines
-        self.table_prefixes = self.pairs.table_prefixes
+        self.pairs = SentencePairs(prefix, first, second, symbols)
+        self.path, self.codes = self.pairs.path, self.pairs.codes
+        self.sides, self.sentences = self.pairs.sides, self.pairs.sentences
 
     def rows_of(self, length: int) -> Iterator[Numbers]:
         """Yields windows (n, 5): first line and end, language at odd positions (0 or 1), size in tokens, sentences.
@@ -49,14 +50,7 @@ class ParallelDocuments(Reopened, Windows):
             sizes.append(block[whole:])
         yield _windows(np.concatenate(lines), np.concatenate(sizes), length)
 
-    def no_windows_error(self, length: int) -> UserError:
-        return UserError(
-            f"{self.prefix}: no document has two sentences in both languages; documents are separated by empty "
-            "lines on both sides"
-        )
-
     def sizes_of(self, windows: Numbers, length: int) -> Numbers:
-        """Tokens of windows (n, 5): (n,)."""
         return windows[:, 3]
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:

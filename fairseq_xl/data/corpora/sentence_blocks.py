@@ -7,7 +7,6 @@ import numpy as np
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.documents import OneLanguageWindows, follow_jumps
 from fairseq_xl.data.store.binarized_text import BLOCK_LINES
-from fairseq_xl.errors import UserError
 
 
 @OneLanguageWindows.register
@@ -47,11 +46,7 @@ class SentenceBlocks(OneLanguageWindows):
             consumed = int(ends[end] - lines[passed]) + (consumed if passed == 0 else 0)
             line += passed
 
-    def no_windows_error(self, length: int) -> UserError:
-        return UserError(f"{self.path}: the text of language {self.language!r} has no sentence")
-
     def sizes_of(self, windows: Numbers, length: int) -> Numbers:
-        """Tokens of blocks (n, 2): (n,)."""
         return windows[:, 1] - windows[:, 0]
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:

@@ -38,10 +38,8 @@ class SentencePairs(Reopened, LineCorpus):
         lines = [len(side) for side in sides]
         if lines[0] != lines[1]:
             raise UserError(f"{prefix}: {lines[0]} lines of {first!r} but {lines[1]} of {second!r}")
-        self.table_prefixes = [side.prefix for side in sides]
         self._samplers: dict[tuple[int, bool], Any] = {}  # (length, mined or not) -> the sampler of negatives
-        none = f"{prefix}: no pair of two sentences of {first!r} and {second!r}"
-        super().__init__(self.prefix, sides, none)
+        super().__init__(self.prefix, sides, f"{prefix}: no pair of two sentences of {first!r} and {second!r}")
 
     @property
     def sizes(self) -> Numbers:
@@ -62,11 +60,7 @@ class SentencePairs(Reopened, LineCorpus):
                 yield length_codes(sizes[fits, 1], first + fits)
 
         self.measured(length)
-        return table(f"{self.prefix}.by-length-{length}.table", self.table_prefixes, self.lines, rows, None)
-
-    def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
-        """The two sentences of each line, which end in ``</s>``: a list of pairs of int64 arrays."""
-        return [tuple(side[line] for side in self.sides) for line in lines]
+        return table(f"{self.prefix}.by-length-{length}.table", self.sides, rows, None)
 
     @cached_property
     def candidates(self) -> Candidates:
@@ -78,10 +72,10 @@ class SentencePairs(Reopened, LineCorpus):
         """Hashes of the four files of the text; the first time they take a second for each GB."""
 
         def rows() -> Iterator[Numbers]:
-            paths = (f"{prefix}.{end}" for prefix in self.table_prefixes for end in ("idx", "bin"))
+            paths = (f"{side.prefix}.{end}" for side in self.sides for end in ("idx", "bin"))
             yield np.array([[int(sha256_of(path)[:15], 16) for path in paths]])
 
-        return table(f"{self.prefix}.hashes.table", self.table_prefixes, self.lines, rows, 4)[0].tolist()
+        return table(f"{self.prefix}.hashes.table", self.sides, rows, 4)[0].tolist()
 
     def negatives(self, lines: Numbers, length: int, keys: Numbers, mined: bool = False) -> list[Numbers]:
         """Samples a sentence of the second language that is not the translation (Huang et al. 2019, section 3).

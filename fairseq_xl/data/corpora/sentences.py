@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.io.arrays import Reopened
@@ -19,9 +18,4 @@ class Sentences(Reopened, LineCorpus):
 
     def __init__(self, path: str | Path, language: str, symbols: int | None = None):
         self.text, self.language, self.codes = open_text(path, language, symbols), language, (language,)
-        none = f"{path}: the text of language {language!r} has no sentence"
-        super().__init__(self.text.prefix, [self.text], none)
-
-    def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
-        """The sentences of lines: a list of 1-tuples of int64 arrays (t,)."""
-        return [(self.text[line],) for line in lines.tolist()]
+        super().__init__(self.text.prefix, [self.text], f"{path}: the text of language {language!r} has no sentence")

@@ -36,7 +36,7 @@ class DirectedPairs(SentencePairs):
     def in_memory(self, lines: Numbers | None = None) -> "TextPairs":
         """The pairs, or those of lines (n,), with sizes in memory, which can be truncated."""
         sources, targets = cast(Any, self.sides)
-        return TextPairs(sources, targets, self.sizes, (self.codes[0], self.codes[1]), lines)
+        return TextPairs(sources, targets, self.sizes, self.codes, lines)
 
     def _framed(self, sizes: Numbers) -> Numbers:
         return sizes + self.added * np.array([1, 0]) * (sizes > 1)
@@ -66,7 +66,7 @@ class TextPairs(ListedExamples):
         sources: Sequence[Any],
         targets: Sequence[Any] | None,
         sizes: Numbers,
-        codes: tuple[str, str],
+        codes: tuple[str, ...],
         lines: Numbers | None = None,
         constraints: Any = None,
         positions: Sequence[Numbers | None] | None = None,
@@ -87,13 +87,12 @@ class TextPairs(ListedExamples):
         return np.minimum(self.sizes[lines], np.array(self.longest)) + np.array([1, 0])
 
     def sizes_of(self, lines: Numbers) -> Numbers:
-        """Numbers of tokens of lines (n,), both texts together."""
         return self.sides_of(lines).sum(axis=1)
 
     def texts(self, lines: Numbers, length: int) -> list[tuple[Any, ...]]:
         """Source, and target or None, of each line."""
-        targets = [None if self.targets is None else self._truncate(self.targets, line, 1) for line in lines]
-        return [(self._truncate(self.sources, line, 0), target) for line, target in zip(lines, targets, strict=True)]
-
-    def _truncate(self, texts: Sequence[Any], line: int, side: int) -> Numbers:
-        return truncate(np.asarray(texts[line]), self.longest[side])
+        sides = [*zip((self.sources, self.targets), self.longest, strict=True)]
+        return [
+            tuple(side if side is None else truncate(np.asarray(side[line]), longest) for side, longest in sides)
+            for line in lines
+        ]

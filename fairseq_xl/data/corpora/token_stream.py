@@ -6,10 +6,9 @@ import numpy as np
 
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
-from fairseq_xl.data.corpora.line_corpus import filled_lines
+from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.corpora.sampling import draw_passes
 from fairseq_xl.data.store.binarized_text import open_text
-from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import Reopened
 
 
@@ -30,9 +29,8 @@ class TokenStream(Reopened, Corpus):
         self.path = self.text.prefix
         self.tokens = self.text.tokens  # the whole stream, (size,), memory-mapped
         self.size = len(self.tokens)
-        self.sentences = filled_lines([self.text])
-        if not self.sentences:
-            raise UserError(f"{path}: the text of language {language!r} has no sentence")
+        none = f"{path}: the text of language {language!r} has no sentence"
+        self.sentences = LineCorpus(self.path, [self.text], none).sentences
 
     def texts(self, starts: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The blocks of up to `length` tokens that begin at `starts`: a list of 1-tuples of arrays (t,)."""

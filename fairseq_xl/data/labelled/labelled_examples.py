@@ -51,7 +51,6 @@ class LabelledExamples(ListedExamples):
         self.sizes = np.array([sum(len(item.tokens) for item in group) for group in inputs])  # (n,) of all inputs
 
     def sizes_of(self, examples: Numbers) -> Numbers:
-        """Numbers of tokens of all inputs of examples (n,)."""
         return self.sizes[examples]
 
     def inputs_of(self, examples: Numbers) -> list[list[Input]]:

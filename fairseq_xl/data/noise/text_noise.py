@@ -141,7 +141,10 @@ def _remaining(text: Text, stays: ndarray, pad: int) -> Text:
 def _span_lengths(budgets: Numbers, keys: Numbers, mean: float) -> Numbers:
     """Samples the lengths of spans, which sum to the budget of the row: (B, S), -1 behind the last span."""
     budget, most = budgets[:, None], int(budgets.max())
-    spent = np.minimum(_poisson(uniforms(keys, most, LENGTH), mean).cumsum(1), budget)
+    longest = int(mean + 12 * math.sqrt(mean) + 12)  # the rest of the distribution is below the precision of floats
+    weights = [math.exp(length * math.log(mean) - mean - math.lgamma(length + 1)) for length in range(longest)]
+    lengths = np.searchsorted(np.cumsum(weights), uniforms(keys, most, LENGTH), side="right")  # Poisson
+    spent = np.minimum(lengths.cumsum(1), budget)
     spent = np.where(np.arange(1, most + 1) < budget, spent, budget)
     before = np.pad(spent, ((0, 0), (1, 0)))[:, :-1]
     return np.where(before < budget, spent - before, -1)
@@ -181,10 +184,3 @@ def _with_insertions(tokens: Numbers, stays: ndarray, before: Numbers, inserted:
     offset = np.arange(len(source)) - (counts.ravel().cumsum() - counts.ravel())[source]
     flat = np.where(offset < before.ravel()[source], inserted, tokens.ravel()[source])
     return pad_rows(np.split(flat, counts.sum(1).cumsum()[:-1]), pad)
-
-
-def _poisson(uniform: ndarray, mean: float) -> Numbers:
-    """Converts uniform random numbers to Poisson ones, by the inverse distribution function."""
-    most = int(mean + 12 * math.sqrt(mean) + 12)  # the rest of the distribution is below the precision of floats
-    weights = [math.exp(count * math.log(mean) - mean - math.lgamma(count + 1)) for count in range(most)]
-    return np.searchsorted(np.cumsum(weights), uniform, side="right")

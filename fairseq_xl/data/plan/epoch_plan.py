@@ -46,12 +46,6 @@ class Lengths(NamedTuple):
     inputs: np.ndarray | None = None  # (n,) number of inputs of each example; None: one
     tokens: np.ndarray | None = None  # (n,) of all inputs; None: the sum of the sides
 
-    @property
-    def order(self) -> Numbers:
-        """The examples (n,) sorted by the length of the last side, then of the sides before it."""
-        sides = self.sides.T.astype(np.min_scalar_type(self.sides.max()))  # 16 bits or fewer are sorted much faster
-        return np.lexsort((*([] if self.inputs is None else [self.inputs]), *sides))
-
     def batch_tokens(self, order: Numbers, begins: Numbers) -> tuple[Numbers, Numbers]:
         """Tokens of batches, without and with padding: (b,) each.
 
@@ -102,7 +96,9 @@ class ObjectiveSampler:
             lengths = Lengths((sizes + self.input_length.symbols)[:, None])
         else:
             lengths = self.lengths(examples, sizes, corpus)
-        order = lengths.order
+        # sorted by the last side, then by those before it; numbers of 16 bits or fewer are sorted much faster
+        sides = lengths.sides.T.astype(np.min_scalar_type(lengths.sides.max()))
+        order = np.lexsort((*([] if lengths.inputs is None else [lengths.inputs]), *sides))
         longest = lengths.sides.max(axis=1)[order]
         inputs = None if lengths.inputs is None else lengths.inputs[order]
         most = int((longest if inputs is None else longest * inputs).max())
@@ -116,7 +112,11 @@ class ObjectiveSampler:
     def batches(self, rng: np.random.Generator, name: str, count: int) -> list[tuple[Any, ...]]:
         """Draws `count` batches of the corpus `name`: (B,) arrays of examples, each with its tokens as in `divide`."""
         corpus, batches = self.corpora[name], []
-        typical = self._typical_batch(corpus)
+        typical = cast(int, self.batch_sentences)  # examples of a batch; one of the limits is set
+        if self.batch_tokens is not None:
+            mean_length = corpus.mean_size(self.input_length.text) + self.input_length.symbols
+            by_tokens = max(1, int(self.batch_tokens / mean_length))
+            typical = min(by_tokens, typical or by_tokens)
         while len(batches) < count:
             examples, sizes = corpus.sample(rng, typical * (count - len(batches)), self.input_length.text)
             fresh = self.divide(examples, sizes, corpus)
@@ -124,13 +124,6 @@ class ObjectiveSampler:
                 part, *tokens = fresh[i]
                 batches.append((examples[part], *tokens))
         return batches[:count]
-
-    def _typical_batch(self, corpus: Corpus) -> int:
-        if self.batch_tokens is None:
-            return cast(int, self.batch_sentences)  # one of the limits is set
-        mean_length = corpus.mean_size(self.input_length.text) + self.input_length.symbols
-        by_tokens = max(1, int(self.batch_tokens / mean_length))
-        return by_tokens if self.batch_sentences is None else min(by_tokens, self.batch_sentences)
 
 
 def cut_by_size(
@@ -181,7 +174,15 @@ def training_plan(
     Returns: a list of updates × micro_steps × world_size `BatchSpec`.
     """
     rng = np.random.default_rng((seed, epoch))
-    order = np.repeat(_objective_order(rng, len(samplers), schedule, epoch, updates, micro_steps), world_size)
+    count = len(samplers)
+    if schedule == "cycle":
+        check_cycle(count, micro_steps)
+        order = np.tile(np.arange(count), updates * micro_steps // count)
+    elif schedule == "alternate":
+        order = np.repeat(((epoch - 1) * updates + np.arange(updates)) % count, micro_steps)
+    else:
+        order = np.repeat(rng.integers(count, size=updates), micro_steps)
+    order = np.repeat(order, world_size)  # index of the objective of every batch
     plan: list[Any] = [None] * len(order)
     for objective_index, sampler in enumerate(samplers):
         slots = np.flatnonzero(order == objective_index)
@@ -222,19 +223,6 @@ def check_cycle(objectives: int, micro_steps: int) -> None:
     if micro_steps % objectives:
         needed = f"an --update-freq that is a multiple of the {objectives} objectives, not {micro_steps}"
         raise UserError(f"--schedule cycle needs {needed}; --batches-per-update divided by the processes sets it")
-
-
-def _objective_order(
-    rng: np.random.Generator, objectives: int, schedule: str, epoch: int, updates: int, micro_steps: int
-) -> Numbers:
-    """(updates · micro_steps,) index of the objective of every micro-step."""
-    if schedule == "cycle":
-        check_cycle(objectives, micro_steps)
-        return np.tile(np.arange(objectives), updates * micro_steps // objectives)
-    if schedule == "alternate":
-        previous = (epoch - 1) * updates
-        return np.repeat((previous + np.arange(updates)) % objectives, micro_steps)
-    return np.repeat(rng.integers(objectives, size=updates), micro_steps)
 
 
 def validation_plan(samplers: Iterable[ObjectiveSampler], limit: int = 0) -> list[BatchSpec]:

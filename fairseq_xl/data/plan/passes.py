@@ -1,5 +1,6 @@
 """One pass over the data: every example once, in batches of similar lengths, computed as they are read."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,7 @@ class ObjectivePass(Sequence[BatchSpec]):
     ):
         ((self.name, self.corpus),) = sampler.corpora.items()
         self.sampler, self.batches_per_update = sampler, batches_per_update
+        self.length = sampler.input_length.text  # maximum length of a text, in tokens
         self.key = (seed, epoch, index)
         self.corpus.mean_size(self.length)  # warns of longer texts; raises `UserError` if a corpus has no other
         parts = unmixed(sampler.corpora)
@@ -49,15 +51,10 @@ class ObjectivePass(Sequence[BatchSpec]):
         factors = [(repeats or {}).get(name, 1) for name in parts]
         self.counts = [self._count_positions(part, factor) for part, factor in enumerate(factors)]
         self.position_at = permutation(np.random.default_rng((*self.key, ORDER)), sum(self.counts))
-        self._latest: tuple[int, list[BatchSpec]] | None = None
+        self.chunk = functools.lru_cache(maxsize=1)(self._batches_of)
         chunks = -(-sum(self.counts) // CHUNK)
         counts = [len(self.chunk(0))] if chunks == 1 else map(self._count, range(chunks))
         self.ends = np.cumsum(list(counts))  # (chunks,) in batches
-
-    @property
-    def length(self) -> int:
-        """Maximum length of a text, in tokens."""
-        return self.sampler.input_length.text
 
     def _count_positions(self, part: int, factor: float) -> int:
         """Counts the positions of a part in the pass: those of whole repetitions and of the partial one."""
@@ -91,13 +88,8 @@ class ObjectivePass(Sequence[BatchSpec]):
         """Returns the random order of the positions of a part in a partial repetition."""
         return permutation(np.random.default_rng((*self.key, PARTIAL, part)), self.positions[part])
 
-    def chunk(self, chunk: int) -> list[BatchSpec]:
+    def _batches_of(self, chunk: int) -> list[BatchSpec]:
         """Returns the batches of a chunk, in the order of reading."""
-        if self._latest is None or self._latest[0] != chunk:
-            self._latest = chunk, self._make_batches(chunk)
-        return self._latest[1]
-
-    def _make_batches(self, chunk: int) -> list[BatchSpec]:
         rng = np.random.default_rng((*self.key, BATCHES, chunk))
         examples, sizes = self._examples_of(chunk)
         if not len(examples):
@@ -123,11 +115,8 @@ class ObjectivePass(Sequence[BatchSpec]):
 
     def _examples_of(self, chunk: int) -> tuple[Numbers, Numbers]:
         """Returns the examples of a chunk, and their sizes: (m,) each."""
-        return self._examples_at(self.position_at(np.arange(chunk * CHUNK, min((chunk + 1) * CHUNK, sum(self.counts)))))
-
-    def _examples_at(self, positions: Numbers) -> tuple[Numbers, Numbers]:
-        """Returns the examples at positions (n,) of the pass, and their sizes: (m,) each."""
         ends, columns = np.cumsum(self.counts), []
+        positions = self.position_at(np.arange(chunk * CHUNK, min((chunk + 1) * CHUNK, ends[-1])))
         part_of = np.searchsorted(ends, positions, side="right")
         for part in np.unique(part_of).tolist():
             part_size, count = self.positions[part], self.counts[part]

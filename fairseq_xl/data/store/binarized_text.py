@@ -3,9 +3,8 @@
 Imports neither torch nor fairseq.
 """
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -82,17 +81,6 @@ class Text(Reopened):
             check_numbers(block, self.symbols, self.prefix, self.language)
             counts += np.bincount(block.astype(np.int64), minlength=len(counts))
         return counts
-
-
-def sides_of(texts: Sequence[Text], lines: Any) -> Numbers:
-    """Numbers of tokens of the lines (n,) of k aligned texts: (n, k)."""
-    return np.stack([text.sizes[lines] for text in texts]).T  # each column contiguous, for fast sums of rows
-
-
-def blocks_of(texts: Sequence[Text]) -> Iterator[tuple[int, Numbers]]:
-    """Yields the first line of each block of k aligned texts, and numbers of tokens, (b, k), read from the files."""
-    for first in range(0, len(texts[0]), BLOCK_LINES):
-        yield first, np.stack([text.load_sizes(first, BLOCK_LINES) for text in texts], axis=1)
 
 
 def check_numbers(tokens: Numbers, symbols: int | None, prefix: str, language: str) -> None:

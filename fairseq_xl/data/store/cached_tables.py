@@ -3,12 +3,13 @@
 import hashlib
 import logging
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.data.store.binarized_text import Text
 from fairseq_xl.data.store.manifest import stored_fingerprint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.arrays import mapped
@@ -26,9 +27,7 @@ FORMAT = b"fairseq_xl 1"
 HEADER_BYTES = 64  # `_version_bytes`, and the size of the file
 
 
-def table(
-    path: str, prefixes: Iterable[str], lines: int, blocks: Blocks, columns: int | None, version: int = 1
-) -> np.ndarray:
+def table(path: str, texts: Sequence[Text], blocks: Blocks, columns: int | None, version: int = 1) -> np.ndarray:
     """The rows that `blocks` yields, (n, columns) int64 or (n,) uint64, in the latter case sorted.
 
     Those of a long text are mapped from the file `path`. If it is missing or of another text or version, one process
@@ -36,15 +35,14 @@ def table(
     of a block; rows are sorted in a mapped file.
 
     Args:
-        prefixes: of the binarized texts that the rows are computed from.
-        lines: number of lines of the text.
+        texts: the aligned texts that the rows are computed from.
         blocks: yields blocks of rows, (b, columns) or (b,).
         columns: number of columns; None: 1-D, sorted uint64.
         version: of `blocks`; increase it when the same text gives other rows, so that files are computed again.
     """
-    if lines <= IN_MEMORY_LINES:
+    if len(texts[0]) <= IN_MEMORY_LINES:
         return _computed(None, blocks, columns)
-    version_bytes = _version_bytes(prefixes, version).ljust(HEADER_BYTES - 8)
+    version_bytes = _version_bytes(texts, version).ljust(HEADER_BYTES - 8)
     if not _is_of(path, version_bytes):
         with ExitStack() as stack:
             try:
@@ -84,13 +82,13 @@ def _is_of(path: str, version_bytes: bytes) -> bool:
         return False
 
 
-def _version_bytes(prefixes: Iterable[str], version: int) -> bytes:
+def _version_bytes(texts: Sequence[Text], version: int) -> bytes:
     """`FORMAT` and a digest of a version and of the fingerprints of texts.
 
     Copies of a data folder keep their tables. The time of change stands for content whose hash no manifest has.
     """
     digest = hashlib.blake2b(f"{version}".encode(), digest_size=32)
-    for path in (Path(f"{prefix}.{end}") for prefix in prefixes for end in ("idx", "bin")):
+    for path in (Path(f"{text.prefix}.{end}") for text in texts for end in ("idx", "bin")):
         entry = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
         file, recorded = (binarized_fingerprint(path, stored).split() for stored in (None, entry))
         content = recorded[2] if recorded[:2] == file[:2] else UNKNOWN

@@ -76,7 +76,6 @@ def check_tokens(tokens: Any, origin: object) -> list[dict[str, Any]]:
         for token in tokens
     ):
         raise UserError(f"{origin} is damaged: its added tokens are {quoted(tokens)}, expected texts with flags")
-    contents = [token["content"] for token in tokens]
-    if len({*contents}) != len(contents):
+    if len({token["content"] for token in tokens}) != len(tokens):
         raise UserError(f"{origin} is damaged: it has an added token twice")
     return [{"content": token["content"], **{flag: token.get(flag, FLAGS[flag]) for flag in FLAGS}} for token in tokens]

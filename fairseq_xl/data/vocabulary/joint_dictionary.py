@@ -65,19 +65,15 @@ class XLDictionary(Dictionary):
         dictionary.mask_index = dictionary.add_symbol(MASK, n=0)
         for symbol in language_symbols(languages):
             dictionary.add_symbol(symbol, n=0)
-        dictionary._find_languages(path)
-        return dictionary
-
-    def _find_languages(self, path: str | Path) -> None:
-        first = len(self)
-        while LANGUAGE_SYMBOL.fullmatch(self.symbols[first - 1]):
+        first = len(dictionary)
+        while LANGUAGE_SYMBOL.fullmatch(dictionary.symbols[first - 1]):
             first -= 1
-        self.first_language = first
-        self.languages = [symbol[1:-1] for symbol in self.symbols[first:]]
-        self._named: list[str] = []
-        before_mask = self.symbols[self.mask_index - 1]
-        if self.mask_index != first - 1 or (not self.languages and LANGUAGE_SYMBOL.fullmatch(before_mask)):
+        dictionary.first_language, dictionary._named = first, []
+        dictionary.languages = [symbol[1:-1] for symbol in dictionary.symbols[first:]]
+        before_mask = dictionary.symbols[dictionary.mask_index - 1]
+        if dictionary.mask_index != first - 1 or (first == len(dictionary) and LANGUAGE_SYMBOL.fullmatch(before_mask)):
             raise UserError(f"{path}: {MASK} must come after the last piece and then only the language symbols")
+        return dictionary
 
     @property
     def num_languages(self) -> int:

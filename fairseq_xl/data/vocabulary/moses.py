@@ -30,7 +30,11 @@ _LAST_QUOTE = re.compile(r"\.' ?$")
 
 def splitter(language: str) -> Callable[[str], list[str]]:
     """Returns the function from a line to its words; a language without abbreviations has the English ones."""
-    prefixes = _prefixes(language)
+    from sacremoses import corpus
+
+    items = (item.partition("#NUMERIC_ONLY#") for item in corpus.NonbreakingPrefixes().words(language))
+    # abbreviation without its full stop -> whether it is one before numbers only
+    prefixes = {word.strip(): bool(mark) for word, mark, _ in items}
     inside = INSIDE.get(language, "")
     marks = regex.compile(rf"[^\p{{Alphabetic}}\p{{Nd}} .'`,\-{inside}]")
     outside = regex.compile(rf"{inside}(?!\p{{Ll}})") if inside and language not in NEVER_SPLIT else None
@@ -58,17 +62,6 @@ def splitter(language: str) -> Callable[[str], list[str]]:
         return text.replace(DOT, ".").split()
 
     return split
-
-
-def _prefixes(language: str) -> dict[str, bool]:
-    """{abbreviation without its full stop: whether it is one before numbers only}."""
-    from sacremoses import corpus
-
-    prefixes = {}
-    for item in corpus.NonbreakingPrefixes().words(language):
-        word, mark, _ = item.partition("#NUMERIC_ONLY#")
-        prefixes[word.strip()] = bool(mark)
-    return prefixes
 
 
 def _apostrophes(language: str) -> list[tuple[regex.Pattern[str], str]]:

@@ -69,9 +69,6 @@ def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
 
     A piece may look like a symbol of the dictionary, since text may have "[en]"; callers must not take it for one.
     """
-    symbols = []
-    for index in range(model.get_piece_size()):
-        piece = model.id_to_piece(index)
-        ordinary = not (model.is_unknown(index) or model.is_control(index) or model.is_unused(index))
-        symbols.append(piece if ordinary else "<unk>")
-    return symbols
+    kinds = (model.is_unknown, model.is_control, model.is_unused)
+    ids = range(model.get_piece_size())
+    return ["<unk>" if any(is_kind(index) for is_kind in kinds) else model.id_to_piece(index) for index in ids]

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,16 +36,12 @@ class TextEncoder:
     def __init__(self, folder: str | Path, dictionary: XLDictionary):
         folder = Path(folder)
         self.tokenizers = tokenizers.named_in(folder)
-        apart = languages_apart(folder)
-        self.subwords: dict[str | None, tuple[Subwords, Numbers]] = {
-            language: _open(*place_of_subwords(folder, language), dictionary) for language in apart
-        }
-        if not apart:
-            self.subwords[None] = _open(folder, "", dictionary)  # one for all languages
+        languages: Sequence[str | None] = languages_apart(folder) or [None]  # None: one vocabulary for all
+        self.subwords = {language: _open(*place_of_subwords(folder, language), dictionary) for language in languages}
         self.eos, self.unk = dictionary.eos(), dictionary.unk()
         self._tokens, self._unknown, self._has_warned = 0, 0, False
         self._cached_encode = functools.lru_cache(CACHED)(self._encode)  # words, queries and premises are repeated
-        self._cached_spans = functools.lru_cache(CACHED_SPANS)(self._spans)  # a context has several questions
+        self.spans = functools.lru_cache(CACHED_SPANS)(self._spans)  # a context has several questions
 
     def __call__(self, text: str, language: str) -> Numbers:
         """Raw text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``.
@@ -78,14 +75,11 @@ class TextEncoder:
         """The sub-words of a language, and the indices (P,) of their pieces in the dictionary."""
         return self.subwords[language if language in self.subwords else None]
 
-    def spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
+    def _spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
         """Raw text of a language -> ids (t,), without ``</s>``, and the characters [begin, end) of each, (t, 2).
 
         The arrays are read-only: equal texts share them. Raises `UserError` if a tokenizer changes more than spaces.
         """
-        return self._cached_spans(text, language)
-
-    def _spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
         name, raw = self.tokenizers.get(language), _checked(text)
         line, offsets = placed_text(raw)
         text = self.tokenized(line, language)
@@ -119,8 +113,8 @@ def languages_apart(folder: Path) -> list[str]:
     return list(read_manifest(folder).get("disjoint") or ())
 
 
-def place_of_subwords(folder: Path, language: str) -> tuple[Path, str]:
-    """The folder of a language's sub-words in a data folder, and the suffix of their pieces in the dictionary."""
+def place_of_subwords(folder: Path, language: str | None) -> tuple[Path, str]:
+    """The folder of a language's sub-words in a data folder, and the suffix of their pieces; None: of all languages."""
     return (folder / language, f"@{language}") if language in languages_apart(folder) else (folder, "")
 
 

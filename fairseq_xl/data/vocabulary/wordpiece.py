@@ -6,7 +6,7 @@ dictionary in their place; [unusedN] are pieces that no text has.
 
 from pathlib import Path
 
-from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import read_whole
@@ -36,7 +36,11 @@ class WordPieces:
         self.unknown = self.pieces.index(UNKNOWN)
         self.texts = {piece.removeprefix(CONTINUATION) for piece in self.pieces}
         self.symbols = ["<unk>" if piece in SPECIAL else piece for piece in self.pieces]
-        self.tokenizer = _tokenizer(self.pieces, lowercase)
+        ids = {piece: index for index, piece in enumerate(self.pieces)}
+        # BERT's tokenizer without special tokens: [MASK] in text is ordinary text
+        self.tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST))
+        self.tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+        self.tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
     def normalizer(self) -> normalizers.Normalizer | None:
         """BERT's rules for characters."""
@@ -44,21 +48,18 @@ class WordPieces:
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Lines -> the ids of their pieces."""
-        return [self._encoded(line).ids for line in lines]
+        return [self.tokenizer.encode(line).ids for line in lines]
 
     def lost(self, line: str) -> list[str]:
         """The characters of unknown words for which the vocabulary has no piece."""
-        encoding = self._encoded(line)
+        encoding = self.tokenizer.encode(line)
         words = [line[begin:end] for i, (begin, end) in zip(encoding.ids, encoding.offsets) if i == self.unknown]
         return [char for char in "".join(words) if char not in self.texts]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Text -> the ids of its pieces, and the characters [begin, end) of each."""
-        encoding = self._encoded(text)
+        encoding = self.tokenizer.encode(text)
         return encoding.ids, encoding.offsets
-
-    def _encoded(self, line: str) -> Encoding:
-        return self.tokenizer.encode(line, add_special_tokens=False)
 
 
 def read_vocabulary(path: Path) -> list[str]:
@@ -77,14 +78,3 @@ def read_vocabulary(path: Path) -> list[str]:
             raise UserError(f"{path}, line {line_number}: expected a new piece, found {content}")
         seen.add(piece)
     return pieces
-
-
-def _tokenizer(pieces: list[str], lowercase: bool) -> Tokenizer:
-    """BERT's tokenizer without special tokens: [MASK] in text is ordinary text."""
-    numbered = {piece: index for index, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.WordPiece(numbered, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer

@@ -112,11 +112,8 @@ def is_special(word: str) -> bool:
 
 def read_codes(path: Path) -> dict[Pair, int]:
     """Reads codes: {pair: line number}."""
-    text = _read(path, "codes")
-    if text and not text.endswith("\n"):
-        raise UserError(f"{path} is cut short: its last line has no end")
     ranks: dict[Pair, int] = {}
-    for lineno, line in enumerate(text.split("\n")[:-1], start=1):
+    for lineno, line in enumerate(_lines(_read(path, "codes"), path), start=1):
         if lineno == 1 and line.startswith("#version"):
             continue
         parts = line.rstrip(" \r").split(" ")
@@ -140,7 +137,13 @@ def read_vocabulary(path: Path) -> list[str]:
         words = [word for row, word in enumerate(words) if row < first or not LANGUAGE_SYMBOL.fullmatch(word)]
         words = spelled_words(words)
     else:
-        words = _listed(text, path)
+        words = []
+        for line_number, line in enumerate(_lines(text, path), start=1):
+            word, _, count = line.rstrip("\r").rpartition(" ")
+            if not count.isdigit():
+                raise UserError(f"{path}, line {line_number}: expected 'word count', found {quoted(line)}")
+            if word.split() == [word]:
+                words.append(word)
     vocabulary = [word for word in dict.fromkeys(words) if not is_special(word)]
     if not vocabulary:
         raise UserError(f"{path} has no words: expected 'word count' on every line")
@@ -158,18 +161,10 @@ def read_numbered(path: Path) -> list[str]:
     return sorted(content, key=content.__getitem__)
 
 
-def _listed(text: str, path: Path) -> list[str]:
-    """The words of lines `word count`."""
+def _lines(text: str, path: Path) -> list[str]:
     if text and not text.endswith("\n"):
         raise UserError(f"{path} is cut short: its last line has no end")
-    words = []
-    for line_number, line in enumerate(text.split("\n")[:-1], start=1):
-        word, _, count = line.rstrip("\r").rpartition(" ")
-        if not count.isdigit():
-            raise UserError(f"{path}, line {line_number}: expected 'word count', found {quoted(line)}")
-        if word.split() == [word]:
-            words.append(word)
-    return words
+    return text.split("\n")[:-1]
 
 
 def _read(path: Path, file_kind: str) -> str:

@@ -9,6 +9,7 @@ from tiny_data import write_items
 
 from fairseq_xl.data.corpora.documents import AdjacentSegments
 from fairseq_xl.data.store import cached_tables
+from fairseq_xl.data.store.binarized_text import Text
 from fairseq_xl.data.store.cached_tables import table
 from fairseq_xl.io import fingerprints
 from fairseq_xl.io.files import write_json
@@ -29,7 +30,7 @@ def text(tmp_path):
     prefix = str(write_items(tmp_path / "train", [[4, 2], [5, 2]] * 50))
 
     def read(rows, **more):
-        return table(f"{prefix}.table", [prefix], 100, lambda: [rows], 2, **more).tolist()
+        return table(f"{prefix}.table", [Text(prefix, "en")], lambda: [rows], 2, **more).tolist()
 
     return tmp_path / "train.bin", read
 
@@ -68,7 +69,7 @@ def test_a_copy_of_a_data_folder_keeps_its_tables(tmp_path):
     read = {}
     for folder in (data, copy):
         prefix = str(folder / "en/train")
-        read[folder] = lambda rows, path=prefix: table(f"{path}.table", [path], 2, lambda: [rows], 2)
+        read[folder] = lambda rows, path=prefix: table(f"{path}.table", [Text(path, "en")], lambda: [rows], 2)
     write_items(data / "en/train", [[4, 2], [5, 2]])
     write_manifest(data)
     read[data](FIRST)
@@ -86,9 +87,9 @@ def test_a_changed_file_of_a_manifest_makes_a_new_table(tmp_path):
     write_items(tmp_path / "en/train", [[4, 2], [5, 2]])
     write_manifest(tmp_path)
     prefix = str(tmp_path / "en/train")
-    table(f"{prefix}.table", [prefix], 2, lambda: [FIRST], 2)
+    table(f"{prefix}.table", [Text(prefix, "en")], lambda: [FIRST], 2)
     write_items(tmp_path / "en/train", [[4, 2], [6, 2]])
-    found = table(f"{prefix}.table", [prefix], 2, lambda: [SECOND], 2)
+    found = table(f"{prefix}.table", [Text(prefix, "en")], lambda: [SECOND], 2)
     assert found.tolist() == SECOND.tolist()
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from fairseq_xl.checkpoints.description import describe
 from fairseq_xl.checkpoints.identity import open_checkpoint
-from fairseq_xl.checkpoints.layouts.stored_origin import KEY
+from fairseq_xl.checkpoints.layouts.stored_origin import KEY, Origin
 from fairseq_xl.commands import search_bitext, search_pairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity
@@ -78,6 +78,12 @@ def test_a_trained_sentence_encoder_is_one_in_any_folder(sentences, data_bin, tm
     torch.save(content, moved)
     with pytest.raises(UserError, match="task_state.published.names is expected to be dict, found"):
         run(moved, tmp_path / "no", "--data", data_bin)
+
+
+def test_a_stored_config_names_no_code():
+    origin = Origin("bert", "bert", False, '{"auto_map": {"AutoModel": "mine.Model"}}', {}, {}, {})
+    with pytest.raises(UserError, match="published.config names code, auto_map {'AutoModel': 'mine.Model'}"):
+        _ = origin.entries
 
 
 @pytest.mark.parametrize("name", FAMILIES)

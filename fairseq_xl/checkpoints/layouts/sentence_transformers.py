@@ -84,6 +84,9 @@ def parse_settings(files: Mapping[str, str], folder: object) -> SentenceSettings
     if MODULES not in files:
         return None
     paths = _modules(files[MODULES], folder)
+    other = files.keys() - {MODULES, LENGTH, PROMPTS, *(f"{path}/{CONFIG}" for path in paths[1:])}
+    if other:  # `write_sentence_transformers` would write it
+        raise UserError(f"{folder} has {quoted(min(other))}, which is no file of its modules")
     place = Path(str(folder))
     pooling, length, prompts = (
         parsed_object(files.get(name, "{}"), place / name) for name in (f"{paths[1]}/{CONFIG}", LENGTH, PROMPTS)
@@ -119,12 +122,14 @@ def _modules(text: str, folder: object) -> list[str]:
     kinds, paths = [], []
     for module in modules:
         kind, path = str(module.get("type")), str(module.get("path"))
-        if not kind.startswith("sentence_transformers.") or PurePath(path).name != path or path == "..":
+        if not kind.startswith("sentence_transformers.") or PurePath(path).name != path or path == ".." or "\0" in path:
             raise UserError(f"{file} names {quoted(kind)} in {quoted(path)}, which is no module to be read")
         kinds.append(kind.rpartition(".")[2])
         paths.append(path)
-    if kinds[:2] != ["Transformer", "Pooling"] or paths[0] or kinds[2:] not in ([], ["Normalize"]):
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise UserError(f"{file} has {', '.join(kinds)}; expected Transformer, Pooling, maybe Normalize")
+    if paths[0] or not all(paths[1:]):
+        raise UserError(f"{file} has the paths {paths}; expected the folder itself first, and then folders in it")
     return paths
 
 

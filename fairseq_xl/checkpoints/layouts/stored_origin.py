@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings, parse_settings
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.files import parsed_object
 
@@ -41,8 +41,11 @@ class Origin:
 
     @property
     def entries(self) -> dict[str, Any]:
-        """The entries of config.json."""
-        return parsed_object(self.config, "task_state.published.config")
+        """The entries of config.json; raises `UserError` for damaged ones, and for those that name code."""
+        content = parsed_object(self.config, "task_state.published.config")
+        if content.get("auto_map"):
+            raise UserError(f"task_state.published.config names code, auto_map {quoted(content['auto_map'])}")
+        return content
 
     def state_dict(self) -> dict[str, Any]:
         """Its entry in the state of the task."""

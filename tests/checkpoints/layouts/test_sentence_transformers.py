@@ -1,10 +1,13 @@
 """Folders of sentence-transformers: embeddings against our own pooling of the same model's hidden states."""
 
+import json
+
 import pytest
 import torch
 from transformers import XLMRobertaConfig, XLMRobertaModel
 
 from fairseq_xl.checkpoints.layouts.exported_folders import write_sentence_transformers
+from fairseq_xl.checkpoints.layouts.sentence_transformers import MODULES, SentenceSettings, parse_settings
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.data.framing import Framing, pad_rows
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
@@ -58,3 +61,21 @@ def test_embeddings_are_ours(exported, pooling):
 def test_wrong_folders(tmp_path):
     with pytest.raises(UserError, match="is no transformers folder with a tokenizer: it has no tokenizer.json"):
         write_sentence_transformers(tmp_path, "mean", LONGEST, DIM)
+
+
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "config.json", "../1_Pooling/config.json", "/config.json"])
+def test_stored_files_are_those_of_the_modules(name):
+    """They are written below the exported folder."""
+    files = SentenceSettings().files_with("mean", LONGEST, DIM)
+    assert parse_settings(files, "stored").pooling == "mean"
+    with pytest.raises(UserError, match=f"stored has {name!r}, which is no file of its modules"):
+        parse_settings(files | {name: "{}"}, "stored")
+
+
+@pytest.mark.parametrize("path", ["", ".", "..", "/", "a/b", "a\0b"])
+def test_modules_have_folders(path):
+    files = SentenceSettings().files_with("mean", LONGEST, DIM)
+    modules = json.loads(files[MODULES])
+    modules[1]["path"] = path
+    with pytest.raises(UserError, match=r"modules\.json (has the paths \['', ''\]|names .*, which is no module)"):
+        parse_settings({MODULES: json.dumps(modules), f"{path}/config.json": files["1_Pooling/config.json"]}, "stored")

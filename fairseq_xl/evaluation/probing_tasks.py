@@ -1,9 +1,11 @@
 """Files and scores of the probing tasks (Artetxe et al. 2020): WiC, SCWS and minimal pairs."""
 
+import itertools
 import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,13 +133,15 @@ def read_minimal_pairs(paths: Sequence[str]) -> list[MinimalPair]:
 
     The last two fields are the grammatical and the ungrammatical sentence. The fields before them are names of the
     construction, of which the first is the category. The released templates are pickled; Goldberg's (2019)
-    marvin_linzen_dataset.tsv has the pairs in this form. Raises `UserError` that names file and line for a line with
-    another number of fields than the first one, and for an empty sentence.
+    marvin_linzen_dataset.tsv has the pairs in this form. CLAMS's files have a sentence in each line, ``True TAB
+    grammatical`` and ``False TAB ungrammatical`` in turn; the category is the file's name without .txt. Raises
+    `UserError` that names file and line for a line with another number of fields than the first one, for labels that
+    do not take turns, and for an empty sentence.
     """
     pairs = []
     for path in paths:
         fields = 0
-        for i, line in enumerate(read_lines(path), start=1):
+        for i, line in enumerate(_joined_lines(path), start=1):
             *names, grammatical, ungrammatical = ["", *(field.strip() for field in line.split("\t"))]
             if not names or is_blank(grammatical) or is_blank(ungrammatical):
                 raise UserError(f"{path}, line {i}: expected grammatical TAB ungrammatical sentence")
@@ -148,6 +152,19 @@ def read_minimal_pairs(paths: Sequence[str]) -> list[MinimalPair]:
     if not pairs:
         raise UserError(f"{paths[0]}: no minimal pair")
     return pairs
+
+
+def _joined_lines(path: str) -> list[str]:
+    """The lines of a file; of CLAMS's form, lines ``category TAB grammatical TAB ungrammatical`` in place of two."""
+    lines = read_lines(path)
+    rows = [line.partition("\t") for line in lines]
+    if not lines or not {label for label, *_ in rows} <= {"True", "False"}:
+        return lines
+    turns = ["True", "False"] * ((len(rows) + 1) // 2)
+    for i, ((label, _, text), turn) in enumerate(itertools.zip_longest(rows, turns, fillvalue=("", "", "")), start=1):
+        if label != turn or is_blank(text):
+            raise UserError(f"{path}, line {i}: expected {turn} TAB sentence, since True and False take turns")
+    return [f"{Path(path).stem}\t{right[2]}\t{wrong[2]}" for right, wrong in zip(rows[::2], rows[1::2])]
 
 
 def logistic_regression_accuracy(

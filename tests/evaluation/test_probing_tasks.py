@@ -92,10 +92,15 @@ def test_minimal_pairs_with_and_without_names(tmp_path):
         (["x\ty", "x"], "line 2: expected grammatical TAB ungrammatical"),
         (["a\tx\ty", "x\ty"], "line 2: expected 3 fields as in line 1, found 2"),
         ([], "no minimal pair"),
+        (["True\tx", "True\ty"], "line 2: expected False TAB sentence"),
+        (["True\tx", "False\ty", "True\tz"], "line 4: expected False TAB sentence"),
     ):
         write(tmp_path / "c.tsv", lines)
         with pytest.raises(UserError, match=message):
             read_minimal_pairs([str(tmp_path / "c.tsv")])
+    write(tmp_path / "prep_anim.txt", ["True\the runs", "False\the run", "True\twe run", "False\twe runs"])
+    pairs = read_minimal_pairs([str(tmp_path / "prep_anim.txt")])
+    assert pairs == [("prep_anim", "he runs", "he run"), ("prep_anim", "we run", "we runs")]
 
 
 def test_scores_of_minimal_pairs_by_hand(caplog):

@@ -20,17 +20,20 @@ def compare(benchmark: Benchmark, result: Mapping[str, Any], figures: Iterable[t
     """
     comparisons = []
     for table, row in figures:
-        paper, name = f"{table.code}:{row}", table.task(benchmark.name) or ""
-        task = benchmark.tasks.get(name)  # None for a group of tasks
-        entry = result["tasks"].get(name, {"average": result.get(name)})
-        variant = entry.get("variant")
-        metrics = task.variants[variant].metrics if task and variant else ("average",)
-        by_column = {**entry.get("languages", {}), "average": entry}
+        paper, column_tasks = f"{table.code}:{row}", table.column_tasks(benchmark.name)
         for column, cell in table.rows[row].items():
-            for metric, figure in zip(table.metrics if task and len(table.metrics) > 1 else metrics, cell):
-                if (score := by_column.get(column, {}).get(metric)) is None:
+            name = column_tasks.get(column, table.task(benchmark.name) or "")
+            language = "average" if column in column_tasks else column
+            task = benchmark.tasks.get(name)  # None for a group of tasks
+            entry = result["tasks"].get(name, {"average": result.get(name)})
+            variant = entry.get("variant")
+            metrics = task.variants[variant].metrics if task and variant else ("average",)
+            by_language = {**entry.get("languages", {}), "average": entry}
+            for metric, figure in zip(table.metrics if task and len(cell) > 1 else metrics, cell):
+                if (score := by_language.get(language, {}).get(metric)) is None:
                     continue
-                comparison: dict[str, Any] = {"paper": paper, "source": table.source, "task": name, "language": column}
+                names = {"task": name, "language": language}
+                comparison: dict[str, Any] = {"paper": paper, "source": table.source, **names}
                 comparison |= {"metric": metric, "score": score, "figure": figure}
                 if result["split"] != table.fields["split"]:
                     comparison["not comparable"] = f"the figure is of the split {table.fields['split']}"

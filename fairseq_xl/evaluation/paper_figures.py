@@ -22,6 +22,7 @@ class Table:
 
     code: str
     paper: str
+    system: str
     benchmark: str  # whose main paper it is
     columns: tuple[str, ...]
     rows: Mapping[str, Mapping[str, Cell]]
@@ -31,6 +32,10 @@ class Table:
     def task(self, benchmark: str) -> str | None:
         """The task, or group of tasks, of a benchmark that the figures are of."""
         return self.fields.get("tasks", {}).get(benchmark)
+
+    def column_tasks(self, benchmark: str) -> Mapping[str, str]:
+        """{column: the task of a benchmark whose average it has}, of a table whose columns are tasks."""
+        return self.fields.get("column_tasks", {}).get(benchmark, {})
 
     @property
     def source(self) -> str:
@@ -57,7 +62,8 @@ def tables() -> dict[str, list[Table]]:
             }
             rows = {name: {column: cell(text) for column, text in row.items()} for name, row in texts.items()}
             metrics = tuple(part.get("metrics", "").split("/"))
-            result[code].append(Table(code, paper["paper"], paper.get("benchmark", ""), columns, rows, metrics, part))
+            names = paper["paper"], paper["system"], paper.get("benchmark", "")
+            result[code].append(Table(code, *names, columns, rows, metrics, part))
     return {code: result[content["tables"][code].get("same", code)] for code in result}
 
 
@@ -100,9 +106,12 @@ def covers(table: Table, languages: Collection[str]) -> bool:
 
 
 def compared_tables(benchmark: str) -> str:
-    """``CODE (TITLE), …`` of tables with figures of the tasks of a benchmark."""
+    """``CODE (SYSTEM: TITLE), …`` of tables with figures of the tasks of a benchmark."""
     compared = {code: parts for code, parts in tables().items() if any(table.task(benchmark) for table in parts)}
-    titles = {code: parts[0].fields["title"].partition(";")[0] for code, parts in compared.items()}
+    titles = {
+        code: f"{parts[0].system}: {parts[0].fields['title'].partition(';')[0]}" for code, parts in compared.items()
+    }
+    titles |= {code: f"the figures of {parts[0].code}" for code, parts in compared.items() if parts[0].code != code}
     return ", ".join(f"{code} ({title})" for code, title in titles.items())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairseq_xl.commands import score_xglue
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import xglue
+from fairseq_xl.evaluation import xglue, xtreme
 from fairseq_xl.evaluation.comparisons import compare
 from fairseq_xl.evaluation.paper_figures import cell, example, find_row, selected, tables
 from tests.evaluation.builders import XGLUE, write
@@ -111,13 +111,29 @@ def test_scores_beside_figures(tmp_path, capsys, caplog):
     score_xglue.main([*line, "--compare", "U-T2", "G-T8"])
     assert caplog.messages == ["--compare U-T2: no figure of it is of a score of NER, NTG"]
     with pytest.raises(
-        UserError, match="--compare X-T2: expected CODE or CODE:ROW with one of the codes X-T1 .XNLI., U-T2 "
+        UserError, match="--compare X-T2: expected CODE or CODE:ROW with one of the codes X-T1 .XLM: XNLI., U-T2 "
     ):
         score_xglue.main([*line, "--compare", "X-T2"])
     with pytest.raises(UserError, match="--compare G-T4:BERT: expected one of the rows Unicoder; XLM-R base; mBERT; "):
         score_xglue.main([*line, "--compare", "G-T4:BERT"])
     assert selected(["G-T4:xlm-r BASE"], "xglue") == selected(["G-T4:XLM-R base"], "xglue")
     assert [example(name) for name in ("xglue", "xtreme")] == ["G-T4:Unicoder", "V-T1:VECO"]
+
+
+def test_columns_of_tasks_are_compared():
+    """V-T1 has averages of tasks; those of PAWS-X and XQuAD are accuracy, and F1 and exact match."""
+    pawsx = {"variant": "accuracy", "languages": {"de": {"accuracy": 90.0}}, "accuracy": 80.0}
+    xquad = {"variant": xtreme.BENCHMARK.tasks["xquad"].official, "languages": {}, "f1": 78.0, "exact_match": 60.0}
+    result = {"split": "test", "tasks": {"pawsx": pawsx, "xquad": xquad}, "average": 70.0}
+    rows = compare(xtreme.BENCHMARK, result, selected(["V-T1:VECO"], "xtreme"))
+    differences = [(row["task"], row["language"], row["metric"], row["difference"]) for row in rows]
+    assert differences == [
+        ("pawsx", "average", "accuracy", -8.7),
+        ("xquad", "average", "f1", 0.7),
+        ("xquad", "average", "exact_match", -1.8),
+        ("average", "average", "average", -3.1),
+    ]
+    assert {*selected(["V-T1"], "xtreme")[0][0].column_tasks("xtreme").values()} == {*xtreme.BENCHMARK.tasks}
 
 
 def test_figures_of_other_splits_languages_and_variants_are_not_compared():

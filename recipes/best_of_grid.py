@@ -45,8 +45,11 @@ def points(grid: str) -> None:
     """Prints a line for each point of a grid, NAME --FLAG VALUE …; raises `UserError` for another form."""
     axes = [axis.partition("=") for axis in grid.split()]
     flags, values = [flag for flag, *_ in axes], [text.split(",") for *_, text in axes]
-    if not axes or not all(flags) or len(set(flags)) < len(flags) or not all(map(all, values)):
-        raise UserError(f"--grid {grid!r}: expected FLAG=VALUE,VALUE …, such as 'lr=1e-5,2e-5 batch-size=8,16'")
+    problems = [f"{flag} is named twice" for flag in flags if flag and flags.count(flag) > 1]
+    problems += [f"{axis} has an empty value" for axis, texts in zip(grid.split(), values) if not all(texts)]
+    if not axes or not all(flags) or problems:
+        form = "expected FLAG=VALUE,VALUE …, such as 'lr=1e-5,2e-5 batch-size=8,16'"
+        raise UserError(": ".join([f"--grid {grid!r}", *problems[:1], form]))
     check([word for flag, texts in zip(flags, values) for text in texts for word in (f"--{flag}", text)])
     for point in itertools.product(*values):
         settings = [*zip(flags, point)]

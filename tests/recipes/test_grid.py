@@ -35,9 +35,18 @@ def test_the_papers_grids(capsys, grid, expected):
     assert lines[1].split()[0].startswith("lr=1e-5,") and lines[1].split()[1:3] == ["--lr", "1e-5"]
 
 
-@pytest.mark.parametrize("grid", [" ", "lr", "lr=1e-5,", "lr=1 lr=2", "=1"])
-def test_another_form_is_one_sentence(grid):
-    with pytest.raises(UserError, match="--grid .*: expected FLAG=VALUE,VALUE …"):
+@pytest.mark.parametrize(
+    "grid, problem",
+    [
+        (" ", ""),
+        ("lr", ""),
+        ("lr=1,,2", "lr=1,,2 has an empty value: "),
+        ("lr=1 lr=2", "lr is named twice: "),
+        ("=1", ""),
+    ],
+)
+def test_another_form_is_one_sentence(grid, problem):
+    with pytest.raises(UserError, match=f"--grid .*: {problem}expected FLAG=VALUE,VALUE …"):
         best_of_grid.points(grid)
 
 

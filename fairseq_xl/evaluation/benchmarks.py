@@ -177,8 +177,9 @@ def score_benchmark(
     no task has predictions, for predictions that differ from the note of their folder, and for missing references.
     """
     tasks, task_names = benchmark.tasks, list(task_names)
-    if not references.is_dir():
-        raise UserError(f"--references {references}: there is no such folder")
+    for option, folder in (("--references", references), ("--predictions", predictions)):
+        if not folder.is_dir():
+            raise UserError(f"{option} {folder}: there is no such folder")
     absent: dict[str, list[tuple[Path, Path]]] = {}  # task -> references and predictions
     present: list[str] = []  # tasks with references
     for name, task in ((name, tasks[name]) for name in task_names):
@@ -192,7 +193,7 @@ def score_benchmark(
                 else:
                     absent.setdefault(name, []).append((paths[0], predicted))
     if absent:
-        _refuse_absent(absent, present, predictions, references, split)
+        _refuse_absent(benchmark.name, absent, present, predictions, references, split)
     used = {name: (variants or {}).get(name, tasks[name].official) for name in task_names}
     results = {name: score_task(tasks[name], used[name], predictions, references, split) for name in task_names}
     results = {name: result for name, result in results.items() if result["languages"]}
@@ -216,13 +217,21 @@ def score_benchmark(
 
 
 def _refuse_absent(
-    absent: dict[str, list[tuple[Path, Path]]], present: list[str], predictions: Path, references: Path, split: str
+    benchmark: str,
+    absent: dict[str, list[tuple[Path, Path]]],
+    present: list[str],
+    predictions: Path,
+    references: Path,
+    split: str,
 ) -> NoReturn:
     """Raises `UserError` with the references that are missing, and the ways to score the rest."""
     pairs = list(itertools.chain(*absent.values()))
     if not present:
         expected = pairs[0][0].relative_to(references)
-        raise UserError(f"{references}: no references of the split {split!r}; expected files such as {expected}")
+        splits = "" if split in ("dev", "test") else f", {benchmark.upper()} has dev and test"
+        raise UserError(
+            f"{references}: no references of the split {split!r}{splits}; expected files such as {expected}"
+        )
     rest = ",".join(name for name in dict.fromkeys(present) if name not in absent)
     ways = [f"--tasks {rest} scores the rest"] if rest else []
     if partial := ", ".join(name for name in absent if name in present):
@@ -268,7 +277,7 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
             description = f"mean of {', '.join(partial['tasks'])}"
             rows.append([f"partial {group}", description, f"{partial['average']:.1f}", "", "", ""])
     text = markdown(rows)
-    return f"{text}\n{markdown(comparisons.table_rows(result['compare']))}" if "compare" in result else text
+    return f"{text}\n{markdown(comparisons.table_rows(result['compare']))}" if result.get("compare") else text
 
 
 def markdown(rows: list[list[str]]) -> str:

@@ -276,15 +276,18 @@ def test_files_that_are_missing(xglue_files, capsys):
         (xglue_files / f"found/NER/{code}.prediction").unlink()
     assert printed(capsys, score_xglue.main, xglue_files, *more)["tasks"]["NER"]["partial"]["languages"] == ["en"]
     with pytest.raises(
-        UserError, match=r"right: no references of the split 'tset'; expected files such as NER/en\.tset$"
+        UserError,
+        match=r"right: no references of the split 'tset', XGLUE has dev and test; expected files such as NER/en\.tset$",
     ):
         printed(capsys, score_xglue.main, xglue_files, "--split", "tset")
     with pytest.raises(UserError, match="--references absent: there is no such folder"):
         score_xglue.main(["--predictions", f"{xglue_files}/found", "--references", "absent"])
+    with pytest.raises(UserError, match="--predictions absent: there is no such folder"):
+        score_xglue.main(["--predictions", "absent", "--references", f"{xglue_files}/right"])
     with pytest.raises(UserError, match="--tasks NERD: NERD is not one of NER, POS"):
         printed(capsys, score_xglue.main, xglue_files, "--tasks", "NERD")
     with pytest.raises(UserError, match=r"no predictions of NER; expected files such as NER/de\.prediction"):
-        score_xglue.main(["--predictions", "x", "--references", f"{xglue_files}/right", "--tasks", "NER"])
+        score_xglue.main(["--predictions", str(xglue_files), "--references", f"{xglue_files}/right", "--tasks", "NER"])
 
 
 def test_averages_of_some_tasks_or_languages_are_partial(xglue_files, capsys):

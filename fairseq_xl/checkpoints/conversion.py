@@ -150,7 +150,12 @@ def _head_class(model: Own, head: bool) -> str | None:
 
 
 def sentence_encoder(model: Own, layer: int | None) -> Counterpart:
-    """The encoder up to a layer, counted from 1 (None: all), for sentence embeddings; `UserError` as `counterpart`."""
+    """The encoder up to a layer, counted from 1 (None: all), for sentence embeddings; `UserError` as `counterpart`.
+
+    Also for a model with a decoder.
+    """
+    if model.has_decoder:
+        raise UserError(f"{model.path} has a decoder, which sentence-transformers lacks: --to transformers exports it")
     depth = count_layers(model.state, "encoder")
     layer = depth if layer is None else layer
     if not 1 <= layer <= depth:

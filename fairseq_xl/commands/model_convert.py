@@ -33,7 +33,7 @@ ARGUMENTS = (
     ),
     argument("--codes", "IN is a .pth of XLM: folder with its files codes and vocab", metavar="FOLDER"),
     flag("--cased", "IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"),
-    argument("--to", f"kind of the folder (default: {KINDS[0]}, or {KINDS[2]} if it came in so)", choices=KINDS),
+    argument("--to", f"kind (default: {KINDS[0]}, or {KINDS[2]} for an encoder that came in so)", choices=KINDS),
     argument("--layout", "layout of the folder for transformers (default: the first one that fits)"),
     argument("--data", DATA_OF_CHECKPOINT),
     argument(
@@ -57,6 +57,7 @@ def main(options: Options) -> None:
     from fairseq_xl.checkpoints import conversion, published_models
     from fairseq_xl.checkpoints.identity import found_in, open_checkpoint
     from fairseq_xl.checkpoints.layouts.stored_origin import stored_origin
+    from fairseq_xl.checkpoints.stacks import count_layers
     from fairseq_xl.inference.published_import import import_model
     from fairseq_xl.inference.task_types import transformers_heads
     from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, refuse_hub_name
@@ -89,8 +90,8 @@ def main(options: Options) -> None:
         checkpoint = open_checkpoint(source, content=model, finite=False)
         _refuse(options, IN, f"for published models only, and {source} is not one")
         came_from, head = stored_origin(checkpoint.content["task_state"], source), checkpoint.identity.get("head")
-        is_sentence_encoder = came_from is not None and came_from.settings and head is None
-        kind = options.to or KINDS[2 if is_sentence_encoder else 0]
+        is_encoder = head is None and not count_layers(checkpoint.state, "decoder")
+        kind = options.to or KINDS[2 if is_encoder and came_from is not None and came_from.settings else 0]
         transformers_only = ("layout", "no_head", "no_tokenizer", "keep_languages")
         unused = {"fairseq": (*transformers_only, "layer", "pooling"), "transformers": ("layer", "pooling")}
         unused["transformers.js"] = ("no_tokenizer", "keep_languages", "layer", "pooling")

@@ -63,7 +63,7 @@ def model_card(checkpoint: Checkpoint, title: str, scores: Sequence[Path] = ()) 
     objectives = str(identity.get("objectives") or "").split(",") if BIAS in checkpoint.state else []
     kinds = [identity.get("head"), identity["task"], *objectives]
     tag = next((TAGS[kind] for kind in kinds if kind in TAGS), "feature-extraction")
-    if "sentence embeddings" in description and not identity.get("head"):
+    if "sentence embeddings" in description and not identity.get("head") and "decoder layers" not in description:
         tag = "sentence-similarity"
     languages = [f"- {json.dumps(code)}" for code in identity["languages"]]  # no: is false in YAML
     head = ["---", "language:", *languages, LICENSE, f"pipeline_tag: {tag}", "tags:", "- fairseq_xl", "---"]

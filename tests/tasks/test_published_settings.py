@@ -23,6 +23,7 @@ from tests.tasks.conversion_builders import (  # noqa: F401
     SENTENCES,
     TEXT,
     camembert,
+    mbart,
     mbert,
     original,
     roberta,
@@ -78,6 +79,20 @@ def test_a_trained_sentence_encoder_is_one_in_any_folder(sentences, data_bin, tm
     torch.save(content, moved)
     with pytest.raises(UserError, match="task_state.published.names is expected to be dict, found"):
         run(moved, tmp_path / "no", "--data", data_bin)
+
+
+@pytest.mark.parametrize("sentences", ["mean"], indirect=True)
+def test_a_translation_model_that_began_as_a_sentence_encoder_goes_out_with_its_decoder(sentences, data_bin, tmp_path):
+    run(tmp_path / "theirs", tmp_path / "encoder")
+    mbart(tmp_path / "mbart", data_bin)
+    run(tmp_path / "mbart", tmp_path / "ours", "--langs", "en,de")
+    origin = load_plain(tmp_path / "encoder/checkpoint.pt")["task_state"][KEY]
+    trained = changed(tmp_path / "ours", lambda content: content["task_state"].update({KEY: origin}))
+    assert "pipeline_tag: translation" in model_card(open_checkpoint(trained), "a")
+    run(trained, tmp_path / "out", "--data", tmp_path / "ours", "--lang", "en-de")
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "out").architectures == ["MBartForConditionalGeneration"]
+    with pytest.raises(UserError, match="has a decoder, which sentence-transformers lacks: --to transformers"):
+        run(trained, tmp_path / "no", "--data", tmp_path / "ours", "--to", "sentence-transformers", "--lang", "en-de")
 
 
 def test_a_stored_config_names_no_code():

@@ -101,7 +101,8 @@ DATA_OF_CHECKPOINT = "data folder (default: the checkpoint's folder if it has a 
 MODULE = argument("--language-module", "language module in place of the checkpoint's (MonoTrans)", metavar="FILE")
 PROMPT = argument(
     "--prompt",
-    "name of the prompt of sentence-transformers in front of each sentence, such as query (default: the model's)",
+    "name of the prompt of sentence-transformers in front of each sentence, such as query; '': no prompt (default: the "
+    "model's)",
 )
 FP16 = flag("--fp16", "16-bit weights: faster on a GPU")
 RESAMPLES = in_range(int, "0 or more", bounds.MOST_RESAMPLES)

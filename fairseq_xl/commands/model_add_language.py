@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fairseq_xl
-from fairseq_xl.commands import Options, argument, command, several
+from fairseq_xl.commands import PROMPT, Options, argument, command, several
 from fairseq_xl.commands.model_convert import main as convert
 from fairseq_xl.commands.model_extend_vocabulary import main as extend
 from fairseq_xl.errors import UserError, in_range, positive_integer
@@ -43,9 +43,7 @@ ARGUMENTS, TRAINING, LAST = "arguments.json", "training.yaml", "run/checkpoint_l
     several("--test", "pairs for scores alone, of any languages", "XX-YY=PREFIX"),
     argument("--pieces", "number of new pieces", PIECES, required=True, metavar="N"),
     argument("--to", "new folder to write", required=True, metavar="OUT"),
-    argument(
-        "--prompt", "name of the prompt of sentence-transformers in front of each sentence (default: its default)"
-    ),
+    PROMPT,
     argument("--share", "share of old languages in the text", in_range(float, "probability"), 0.5, metavar="P"),
     argument("--updates", "updates of the training", positive_integer, 10000, metavar="N"),
     argument("--config", "YAML file of flags of fairseq-train that override OUT.work/training.yaml", metavar="FILE"),

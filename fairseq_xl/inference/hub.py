@@ -100,7 +100,7 @@ class HubInterface:
         Args:
             layer: layer whose hidden states are pooled, 0: the embeddings, None: the last layer.
             pooling: ``mean`` over the tokens, or ``first``, the first token; None: the model's, or the mean.
-            prompt: name of the model's prompt in front of each sentence; None: its default one, or none.
+            prompt: name of the model's prompt in front of each sentence; None: its default one; empty: none.
             batch_size: most sentences in a batch, which has at most `BATCH_TOKENS` tokens; None: any number.
             device: where the model is moved to; None: where it is.
             normalize: whether embeddings have length 1, so that their products are cosines; None: as the model's.

@@ -22,8 +22,8 @@ def test_settings_are_applied_and_written_back(sentences, tmp_path, capsys):
     run(theirs, tmp_path / "ours")
     rows = [0, 1, 3]
     model = fairseq_xl.load(tmp_path / "ours")
-    for more, prompt in (((), None), (("--prompt", "query"), "query")):
-        expected = sentences.encode([*SENTENCES, LONG], prompt_name=prompt)
+    for more, prompt in (((), None), (("--prompt", "query"), "query"), (("--prompt", ""), "")):
+        expected = sentences.encode([*SENTENCES, LONG], prompt_name=prompt or None, prompt="" if prompt == "" else None)
         found = embedded(tmp_path / "ours", tmp_path, *more)
         np.testing.assert_allclose(found[rows], expected, atol=1e-6)
         assert not found[2].any() and np.allclose(np.linalg.norm(found[rows], axis=1), 1)

@@ -84,6 +84,7 @@ def test_a_trained_sentence_encoder_is_one_in_any_folder(sentences, data_bin, tm
 @pytest.mark.parametrize("sentences", ["mean"], indirect=True)
 def test_a_translation_model_that_began_as_a_sentence_encoder_goes_out_with_its_decoder(sentences, data_bin, tmp_path):
     run(tmp_path / "theirs", tmp_path / "encoder")
+    (tmp_path / "mbart").mkdir()
     mbart(tmp_path / "mbart", data_bin)
     run(tmp_path / "mbart", tmp_path / "ours", "--langs", "en,de")
     origin = load_plain(tmp_path / "encoder/checkpoint.pt")["task_state"][KEY]

@@ -34,11 +34,11 @@ class SentenceSettings:
     files: Mapping[str, str] = field(default_factory=dict)  # {name below the folder: text}
 
     def prompt(self, name: str | None) -> str:
-        """The text of a prompt, None: the default one; raises `UserError` for an unknown name."""
+        """The text of a prompt, None: the default one, empty: none; raises `UserError` for an unknown name."""
         name, prompts = self.default_prompt if name is None else name, dict(self.prompts)
-        if name is not None and name not in prompts:
+        if name and name not in prompts:
             raise UserError(f"--prompt {name}: expected one of {', '.join(prompts) or 'none'}, the model's prompts")
-        return prompts[name] if name is not None else ""
+        return prompts[name] if name else ""
 
     def description(self) -> dict[str, Any]:
         """The settings by name, for people."""

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from safetensors.torch import load_file
 
 from fairseq_xl.checkpoints.description import describe
 from fairseq_xl.checkpoints.identity import open_checkpoint
+from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
+from fairseq_xl.checkpoints.layouts.published_origin import without_new_output
 from fairseq_xl.checkpoints.layouts.stored_origin import KEY, Origin
+from fairseq_xl.checkpoints.parameter_names import BIAS
 from fairseq_xl.commands import search_bitext, search_pairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity
@@ -94,6 +98,16 @@ def test_a_translation_model_that_began_as_a_sentence_encoder_goes_out_with_its_
     assert transformers.AutoConfig.from_pretrained(tmp_path / "out").architectures == ["MBartForConditionalGeneration"]
     with pytest.raises(UserError, match="has a decoder, which sentence-transformers lacks: --to transformers"):
         run(trained, tmp_path / "no", "--data", tmp_path / "ours", "--to", "sentence-transformers", "--lang", "en-de")
+
+
+def test_a_trained_model_loses_an_output_layer_with_a_warning(caplog):
+    origin = Origin("bert", "bert", False, "{}", {}, {}, {})
+    state = {BIAS: torch.zeros(3), "output.dense.weight": torch.ones(2, 2)}
+    for updates in (0, 1):
+        model = Own("x.pt", {}, state, None, [], [], False, 0.0, 9, None, {}, updates=updates, origin=origin)
+        assert not without_new_output(model).state
+        assert ("x.pt: the output layer is left out: its bias is 0" in caplog.text) == bool(updates)
+    assert without_new_output(replace(model, state={BIAS: torch.ones(3)})).state
 
 
 def test_a_stored_config_names_no_code():

@@ -83,11 +83,14 @@ def origin_of(layout: Layout, weights: State, config: Settings, state: State, fr
 def without_new_output(model: Own) -> Own:
     """The model without an output layer that its published folder had not and that no training changed.
 
-    Each training of an output layer moves its bias, which is 0 at first.
+    Each training of an output layer moves its bias, which is 0 at first, unless --freeze keeps it: a warning says that
+    the output layer is left out.
     """
     origin, bias = model.origin, model.state.get(BIAS)
     if origin is None or origin.has_output or model.has_decoder or bias is None or bias.any():
         return model
+    if model.updates:
+        logger.warning("%s: the output layer is left out: its bias is 0, as before training", model.path)
     state = {name: value for name, value in model.state.items() if name != BIAS and not name.startswith("output.")}
     return replace(model, state=state)
 

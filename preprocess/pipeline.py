@@ -351,7 +351,7 @@ class _Preparation(Run):
         """Returns what the pieces of a text depend on: files and options of the vocabulary, and versions."""
         hashes = [sha256_of(path) for path in self.subwords.files]
         if self.subwords.kind == "sentencepiece":
-            return [*hashes, sentencepiece.__version__]
+            return [*hashes, sentencepiece.__version__, *filter(None, [self.subwords.options])]
         return [self.subwords.kind, *hashes, self.subwords.options, *splitter_version(self.subwords.kind).values()]
 
     def write_dictionary(self, symbols: list[str], encodings: dict) -> dict:

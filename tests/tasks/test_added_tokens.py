@@ -110,11 +110,17 @@ def test_other_folders_have_them(folders, kind, tmp_path):
     write(tmp_path / "train.en", LINES)
     description = {"languages": ["en"], "monolingual": {"en": {"train": str(tmp_path / "train.en")}}}
     (tmp_path / "en.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binarize, "run_fairseq", preprocess_here)
-        prepare(tmp_path / "en.yaml", tmp_path / "data", vocabulary_from=ours)
-    text, dictionary = open_text(tmp_path / "data/en/train", "en"), XLDictionary.load(tmp_path / "data/dict.txt")
-    assert [[dictionary.symbols[row] for row in line[:-1]] for line in text] == expected
+    manifest, texts = json.loads((ours / "manifest.json").read_text(encoding="utf-8")), []
+    vocabulary = manifest["vocabulary"]
+    fewer = manifest | {"vocabulary": vocabulary | {"added_tokens": vocabulary["added_tokens"][1:]}}
+    for content in (fewer, manifest):  # text that was encoded without a token is encoded again
+        (ours / "manifest.json").write_text(json.dumps(content), encoding="utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(binarize, "run_fairseq", preprocess_here)
+            prepare(tmp_path / "en.yaml", tmp_path / "data", vocabulary_from=ours)
+        text, dictionary = open_text(tmp_path / "data/en/train", "en"), XLDictionary.load(tmp_path / "data/dict.txt")
+        texts.append([[dictionary.symbols[row] for row in line[:-1]] for line in text])
+    assert texts[0] != texts[1] == expected
     extend([str(ours), "--data", str(ours), "--output", str(tmp_path / "more"), "--langs", "en,de"])
     assert encoded(tmp_path / "more") == encoded(tmp_path / "data") == expected
     shutil.rmtree(ours / "published")

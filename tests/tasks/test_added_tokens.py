@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 import yaml
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tokenizers import AddedToken
 from transformers import AutoTokenizer, BertTokenizer, XLMRobertaTokenizer
 
@@ -14,6 +15,7 @@ from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
 from fairseq_xl.commands.model_extend_vocabulary import main as extend
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.sentencepiece_model import SentencePieces
 from fairseq_xl.data.vocabulary.subwords import stored_options
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
@@ -149,3 +151,12 @@ def test_a_token_of_two_words_is_no_token_of_text(data_bin, tmp_path, caplog):
     import_subwords("sentencepiece", tmp_path, tmp_path / "ours", ["en"], pieces=("New York", "<url>"))
     assert "tokens that were added to its tokenizer, New York: their rows are kept" in caplog.text
     assert [token["content"] for token in stored_options(tmp_path / "ours")["added_tokens"]] == ["<url>"]
+
+
+def test_damaged_rules_of_normalization_are_refused(data_bin, tmp_path):
+    proto = ModelProto.FromString((data_bin / "sentencepiece.model").read_bytes())
+    rules = proto.normalizer_spec.precompiled_charsmap
+    proto.normalizer_spec.precompiled_charsmap = rules[:200_000] + bytes(2000) + rules[202_000:]
+    (tmp_path / "x.model").write_bytes(proto.SerializeToString())
+    with pytest.raises(UserError, match="x.model is damaged: its rules of normalization cannot be read"):
+        SentencePieces(tmp_path / "x.model").normalizer()

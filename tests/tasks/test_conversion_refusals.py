@@ -18,7 +18,7 @@ from fairseq_xl.errors import UserError
 from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import run_train
-from tests.tasks.conversion_builders import SENTENCES, framed, mbart, original, run, xlm_roberta  # noqa: F401
+from tests.tasks.conversion_builders import SENTENCES, framed, mbart, nllb, original, run, xlm_roberta  # noqa: F401
 
 
 def damaged(folder, data_bin):
@@ -69,13 +69,23 @@ def code(folder, data_bin):
     (folder / "modeling.py").write_text("raise SystemExit('ran')")
 
 
+def written(content, builder=xlm_roberta):
+    """Changed entries of JSON files: {name: entries}."""
+
+    def make(folder, data_bin):
+        builder(folder, data_bin)
+        for name, entries in content.items():
+            old = json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
+            (folder / name).write_text(json.dumps(old | entries))
+
+    return make
+
+
 def code_in(name):
     """Code that a folder of a known model_type names in a file."""
 
     def make(folder, data_bin):
-        xlm_roberta(folder, data_bin)
-        content = json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
-        (folder / name).write_text(json.dumps(content | {"auto_map": {"AutoModel": "modeling.Mine"}}))
+        written({name: {"auto_map": {"AutoModel": "modeling.Mine"}}})(folder, data_bin)
         (folder / "modeling.py").write_text("raise SystemExit('ran')")
 
     return make
@@ -100,6 +110,18 @@ BAD = {
     "code of the tokenizer": (
         code_in("tokenizer_config.json"),
         "tokenizer_config.json names code of its own, auto_map",
+    ),
+    "added tokens": (
+        written({"added_tokens.json": {"a": [1]}}),
+        "added_tokens.json is damaged: its added tokens are not texts with numbers",
+    ),
+    "flags": (
+        written({"added_tokens.json": {"a": 83}, "tokenizer_config.json": {"added_tokens_decoder": [1]}}),
+        "tokenizer_config.json is damaged: its added_tokens_decoder is .1., expected flags by row",
+    ),
+    "positions": (
+        written({"config.json": {"max_position_embeddings": 10**12}}, nllb),
+        "max_position_embeddings 1000000000000: 1 to 65536 are expected",
     ),
 }
 

@@ -1,10 +1,13 @@
 """NLLB of transformers, with random weights: logits, translations, training, and the folder that goes out."""
 
+import math
+
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import fairseq_xl
+from fairseq_xl.checkpoints.layouts.nllb import sinusoids
 from fairseq_xl.commands.model_export import main as export
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
@@ -92,6 +95,10 @@ def test_a_model_trains_and_then_has_no_counterpart(folders, tmp_path, data_bin)
         UserError, match="--decoder-start eos: an exported step of a decoder begins with the target lan"
     ):
         export([str(ours / "checkpoint.pt"), str(tmp_path / "onnx"), "--data", str(ours)])
+
+
+def test_two_channels_have_one_frequency():
+    assert sinusoids(4, 2)[3].tolist() == pytest.approx([math.sin(3), math.cos(3)])
 
 
 def test_m2m100_is_refused(original, data_bin, tmp_path):

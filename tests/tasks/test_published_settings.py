@@ -154,6 +154,12 @@ def test_the_tokenizer_is_true_of_the_trained_model(original, data_bin, tmp_path
         lengths.append((back.model_max_length, back.backend_tokenizer.truncation["max_length"]))
         assert len(back(*SENTENCES, add_special_tokens=True)["input_ids"]) == len(tokenizer(*SENTENCES)["input_ids"])
     assert lengths == [(30, 30), (12, 12)]
+    path = tmp_path / "ours/published/tokenizer.json"
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(json.dumps(json.loads(whole) | {"truncation": "x"}), encoding="utf-8")
+    with pytest.raises(UserError, match="published/tokenizer.json is damaged: its truncation is 'x'"):
+        run(trained, tmp_path / "damaged", "--data", tmp_path / "ours")
+    path.write_text(whole, encoding="utf-8")
 
     def reframe(content):
         content["cfg"]["task"]["framing"] = content["task_state"]["fairseq_xl"]["framing"] = "bert"

@@ -19,8 +19,9 @@ from fairseq_xl.checkpoints.layouts.name_mapping import Names, State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.parameter_names import BIAS, DECODER_POSITIONS, POSITIONS, TOKENS
 from fairseq_xl.checkpoints.stacks import count_layers
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 
+MOST_POSITIONS = 1 << 16  # the released models have 1,024
 _ADDED = (POSITIONS, DECODER_POSITIONS, BIAS)  # our parameters that files lack
 _NORMS = tuple(f"{stack}.embeddings.norm.*" for stack in ("encoder", "decoder"))
 _NAMES: Names = {key: names for key, names in Bart.names.names.items() if key not in (*_ADDED, *_NORMS)}
@@ -41,8 +42,10 @@ class Nllb(Bart):
 
     def to_ours(self, weights: State, settings: Settings) -> State:
         state = super().to_ours(weights, settings)
-        rows = required(settings, "max_position_embeddings") + self.position_offset
-        table = sinusoids(rows, state[TOKENS].size(1)).to(state[TOKENS].device)
+        positions = required(settings, "max_position_embeddings")
+        if type(positions) is not int or not 0 < positions <= MOST_POSITIONS:
+            raise UserError(f"max_position_embeddings {quoted(positions)}: 1 to {MOST_POSITIONS} are expected")
+        table = sinusoids(positions + self.position_offset, state[TOKENS].size(1)).to(state[TOKENS].device)
         return state | {POSITIONS: table, DECODER_POSITIONS: table.clone()}
 
     def is_scaled(self, settings: Settings, pre: bool) -> bool:
@@ -78,7 +81,7 @@ class Nllb(Bart):
 def sinusoids(rows: int, channels: int) -> Tensor:
     """Sines, then cosines, of the numbers of the rows (Vaswani et al. 2017, section 3.5), 0 for padding: (rows, C)."""
     half = channels // 2
-    frequencies = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
+    frequencies = torch.exp(torch.arange(half).float() * -(math.log(10000) / max(half - 1, 1)))
     angles = torch.arange(rows).float()[:, None] * frequencies
     table = torch.cat((angles.sin(), angles.cos(), angles.new_zeros(rows, channels % 2)), dim=1)
     table[base.PAD] = 0

@@ -31,7 +31,7 @@ from fairseq_xl.checkpoints.layouts.sentence_transformers import read_settings
 from fairseq_xl.checkpoints.layouts.stored_origin import Origin
 from fairseq_xl.checkpoints.parameter_names import BIAS, DECODER_BIAS, OF_SYMBOLS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import json_object, read_whole, write_json, write_lines
 from fairseq_xl.io.text import decoded
 
@@ -181,8 +181,10 @@ class PublishedTokenizer:
         if model.head or not isinstance(longest, (int, float)) or longest > model.longest:
             write_json(folder / TOKENIZER_CONFIG, config | {"model_max_length": model.longest})
             tokenizer = json_object(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else {}
-            if tokenizer.get("truncation"):
-                tokenizer["truncation"]["max_length"] = model.longest
+            if truncation := tokenizer.get("truncation"):
+                if not isinstance(truncation, dict):
+                    raise UserError(f"{self.folder / TOKENIZER} is damaged: its truncation is {quoted(truncation)}")
+                truncation["max_length"] = model.longest
                 write_json(folder / TOKENIZER, tokenizer)
 
 

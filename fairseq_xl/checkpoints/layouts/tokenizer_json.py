@@ -18,7 +18,7 @@ from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG
 from fairseq_xl.checkpoints.sentencepiece_surgery import BPE, UNIGRAM, Piece
 from fairseq_xl.data.vocabulary.added_tokens import check_tokens
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, WORD_START
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import json_object
 
 #: steps that a SentencePiece model has too; `Replace` is one if it makes or removes spaces
@@ -70,9 +70,13 @@ def added_tokens(folder: Path) -> dict[int, dict[str, Any]]:
         tokens = {token["id"]: token for token in read_tokenizer(path)["added_tokens"]}
     else:
         path, config = folder / "added_tokens.json", folder / TOKENIZER_CONFIG
-        rows = {row: content for content, row in (json_object(path) if path.is_file() else {}).items()}
+        rows = json_object(path) if path.is_file() else {}
         flags = (json_object(config) if config.is_file() else {}).get("added_tokens_decoder") or {}
-        tokens = {row: flags.get(str(row), {}) | {"content": content} for row, content in rows.items()}
+        if not all(type(row) is int for row in rows.values()):
+            raise UserError(f"{path} is damaged: its added tokens are not texts with numbers")
+        if not isinstance(flags, dict) or not all(isinstance(token, dict) for token in flags.values()):
+            raise UserError(f"{config} is damaged: its added_tokens_decoder is {quoted(flags)}, expected flags by row")
+        tokens = {row: flags.get(str(row), {}) | {"content": content} for content, row in rows.items()}
     return dict(zip(tokens, check_tokens([*tokens.values()], path)))
 
 

@@ -22,14 +22,23 @@ class SentencePieces:
     title, units = "SentencePiece model", "characters"
 
     def __init__(self, file: Path):
-        self.model = open_sentencepiece(file)
+        self.file, self.model = file, open_sentencepiece(file)
         self.unknown = self.model.unk_id()
         self.symbols = symbols_of(self.model)
 
     def normalizer(self) -> normalizers.Normalizer | None:
-        """The model's rules for characters in the package tokenizers; None without rules."""
+        """The model's rules for characters in the package tokenizers; None without rules, `UserError` for damage."""
         rules = ModelProto.FromString(self.model.serialized_model_proto()).normalizer_spec.precompiled_charsmap
-        return normalizers.Precompiled(rules) if rules else None
+        if not rules:
+            return None
+        try:
+            normalizer = normalizers.Precompiled(rules)
+            normalizer.normalize_str("".join(map(chr, range(1, 0xD800))))  # a damaged table fails at a character
+            return normalizer
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # PanicException of tokenizers is not an Exception
+            raise UserError(f"{self.file} is damaged: its rules of normalization cannot be read") from None
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Lines -> the ids of their pieces; raises `UserError` as `check_growth`."""

@@ -37,7 +37,10 @@ class WithAddedTokens:
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Lines -> the ids of their pieces and tokens."""
-        return [self.spans(line)[0] for line in lines]
+        parts = [[*self._parts(line)] for line in lines]
+        texts = iter(self.subwords.encode([text for row in parts for token_id, _, text in row if token_id is None]))
+        ids = ([next(texts) if token_id is None else [token_id] for token_id, _, _ in row] for row in parts)
+        return [[*itertools.chain.from_iterable(row)] for row in ids]
 
     def lost(self, line: str) -> list[str]:
         """The characters of a line for which the vocabulary has no piece."""

@@ -161,6 +161,7 @@ class Decoder(FairseqIncrementalDecoder):
             UserError: the first token is not a language symbol, where the model has language embeddings
         """
         languages = self._languages(prev_output_tokens, incremental_state)
+        # the packing of the targets has no place for </s>, and a stack packs the memory only together with the targets
         first_position, packings = 0, (packing, memory_packing) if not self.num_starts else (None, None)
         inputs = dict(encoder_out=encoder_out, incremental_state=incremental_state, packings=packings)
         starts = torch.full_like(prev_output_tokens[:, : self.num_starts], self.dictionary.eos())

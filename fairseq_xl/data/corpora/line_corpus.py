@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.sampling import draw_passes
-from fairseq_xl.data.store.binarized_text import BLOCK_LINES, Text, evenly_spaced
+from fairseq_xl.data.store import binarized_text
+from fairseq_xl.data.store.binarized_text import Text, evenly_spaced
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -50,8 +51,9 @@ class LineCorpus(Corpus):
 
     def blocks(self) -> Iterator[tuple[int, Numbers]]:
         """Yields the first line of each block of the text, and the numbers of tokens (b, k), read from the files."""
-        for first in range(0, self.lines, BLOCK_LINES):
-            yield first, np.stack([side.load_sizes(first, BLOCK_LINES) for side in self.sides], axis=1)
+        count = binarized_text.BLOCK_LINES
+        for first in range(0, self.lines, count):
+            yield first, np.stack([side.load_sizes(first, count) for side in self.sides], axis=1)
 
     def _measure(self, length: int) -> tuple[float, float]:
         """Share of the lines that have texts of 2 to `length` tokens, and their mean number of tokens.

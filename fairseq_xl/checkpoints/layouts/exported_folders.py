@@ -41,16 +41,13 @@ def write_transformers(
             generation |= {"decoder_start_token_id": EOS} | ({} if start is None else {"forced_bos_token_id": start})
         config = generation | config | ({} if start is None or follows_eos else {"decoder_start_token_id": start})
         longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
-        search = {
-            "num_beams": 5,
-            "early_stopping": True,
-            "min_length": 2 + follows_eos,
-            "suppress_tokens": [PAD],
-        }  # as fairseq's
+        # as fairseq's search
+        search = {"num_beams": 5, "early_stopping": True, "min_length": 2 + follows_eos, "suppress_tokens": [PAD]}
         write_json(folder / GENERATION, generation | search | {"max_length": longest})
-    write_json(folder / CONFIG, config)
     if original is not None and parsed_object(original, CONFIG) == config:
         (folder / CONFIG).write_text(original, encoding="utf-8")
+    else:
+        write_json(folder / CONFIG, config)
     names: dict[int, str] = {}  # tied parameters are written once, under their first name
     for name, value in model.weights.items():
         names.setdefault(value.data_ptr() if value.numel() else id(value), name)

@@ -10,7 +10,6 @@ Prints JSON: machine, versions, seconds, and the median ratio of their seconds t
 """
 
 import argparse
-import importlib.util
 import json
 import sys
 import tempfile
@@ -68,12 +67,10 @@ def translators(checkpoint: Path, data: str | None, lang: str, length: int, work
         OURS: lambda lines: model.translate(lines, source, target, BEAM, **options),
         "transformers": generate,
     }
-    if importlib.util.find_spec("ctranslate2"):
-        systems |= {
-            f"CTranslate2 {kind}": _ctranslate2(folder, reference.config, tokenizer, kind, length)
-            for kind in ("float32", "int8")
-        }
-    return systems
+    return systems | {
+        f"CTranslate2 {kind}": _ctranslate2(folder, reference.config, tokenizer, kind, length)
+        for kind in ("float32", "int8")
+    }
 
 
 def _ctranslate2(folder: Path, config: Any, tokenizer: Any, kind: str, length: int) -> System:

@@ -68,7 +68,7 @@ MORE = {
     "other heads": (changed("model", heads=1), "model.heads is expected to be 2 as in task_state.fairseq_xl, found 1"),
     "no choice": (
         changed("task", framing="x"),
-        "cfg.task.framing is expected to be one of xl, xlm, bert, mbart, found 'x'",
+        "cfg.task.framing is expected to be one of xl, xlm, bert, mbart, nllb, found 'x'",
     ),
     "not given": (changed("task", data="???"), "cfg.task.data is expected to be str or None, found '???'"),
     "part": (replaced("common", ["x"]), "cfg.common is expected to be a dict, found ['x']"),
@@ -197,7 +197,10 @@ def test_all_else_that_is_no_plain_data(place, tmp_path, kind):
 IDENTITIES = {
     "languages": (["../../x"], "'../../x' is not a language code"),
     "dictionary": (3, "task_state.fairseq_xl.dictionary is expected to be str, found 3"),
-    "framing": ("x" * 10**6, "task_state.fairseq_xl.framing is expected to be one of xl, xlm, bert, mbart, found 'xxx"),
+    "framing": (
+        "x" * 10**6,
+        "task_state.fairseq_xl.framing is expected to be one of xl, xlm, bert, mbart, nllb, found 'xxx",
+    ),
     "heads": ("2", "task_state.fairseq_xl.heads is expected to be int or None, found '2'"),
     "lang_pairs": ("en-de", "task_state.fairseq_xl.lang_pairs is expected to be a list of str, found 'en-de'"),
 }

@@ -32,12 +32,13 @@ def text(tmp_path):
     return path
 
 
-def test_translation_beside_transformers(data_bin, tmp_path, text, capsys):
+def test_translation_beside_transformers_and_ctranslate2(data_bin, tmp_path, text, capsys):
     line = translation(data_bin, tmp_path / "model", "-s", "en", "-t", "de", "--disable-validation")
     checkpoint = trained([*line, *cli(max_update=100, lr=0.01, embed_dim=32)])  # until it writes words alone
     result = served(capsys, "translate", checkpoint, text, "--lang", "en-de", "--length", "9")
     assert result["lines"] == 9 and result["versions"]["transformers"]
-    assert result["agreement"]["transformers"]["equal_lines"] == 1
+    for name in ("transformers", "CTranslate2 float32"):
+        assert result["agreement"][name]["equal_lines"] == 1
 
 
 def test_embeddings_beside_sentence_transformers(data_bin, tmp_path, text, capsys):

@@ -76,10 +76,9 @@ def test_an_encoder(task, tmp_path, make, output, inputs):
     check(exported, lambda batch: read(model.encode(**batch)))
 
 
-def with_head(kind, folder):
+def with_head(kind, folder, **options):
     """An encoder with the head of an objective, and its task."""
-    head = kind(kind.Config(), None, None)
-    head.cfg.pooler = True
+    head = kind(kind.Config(**options), None, None)
     head.labels = ["B", "I", "O"]
     task = make_task(folder, head)
     model = xlmr(task.dictionary)
@@ -96,7 +95,7 @@ def test_a_head_that_reads_every_token(tmp_path):
 
 def test_a_head_that_reads_the_first_token(tmp_path):
     """In torch only: tests/tasks/test_onnx_export.py has such a head in onnxruntime."""
-    model, task = with_head(Ranking, tmp_path)
+    model, task = with_head(Ranking, tmp_path, pooler=True)
     kind, graphs = build_graphs(model, task)
     graph, (tensors, arrays) = graphs["model"], batches(ROWS[2])
     assert kind == "ranking" and graph.outputs == {"scores": ("batch",)}

@@ -14,7 +14,7 @@ import sentencepiece
 
 from fairseq_xl.checkpoints.sentencepiece_surgery import with_rounded_scores
 from fairseq_xl.data.corpora.sampling import smoothed_shares
-from fairseq_xl.data.store.manifest import first_folder, manifest_tokenizers, read_manifest
+from fairseq_xl.data.store.manifest import data_folders, manifest_tokenizers, read_manifest
 from fairseq_xl.data.store.plain_folder import dictionary_file
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, PADDING, SPECIAL, language_symbols
@@ -262,7 +262,7 @@ def reused(config: Config, problems: list[str], folder: Path) -> tuple[Config, P
             f"vocabulary: the description names one, {config.vocabulary.existing}: leave out --vocabulary-from"
         )
         return config, None
-    folder = first_folder(folder)
+    folder = data_folders(folder)[0]
     if config.vocabulary != Vocabulary():
         logger.warning("--vocabulary-from %s: the key vocabulary of the description has no effect", folder)
     logger.info("dict.txt: the symbols of %s in their order, with the counts of this text", folder)

@@ -15,7 +15,7 @@ from fairseq_xl.checkpoints.identity import encoding_of, found_in
 from fairseq_xl.checkpoints.layouts import published_origin
 from fairseq_xl.checkpoints.sentencepiece_surgery import extend, ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, initial_rows, read_checkpoint
-from fairseq_xl.data.store.manifest import first_folder, manifest_tokenizers, read_manifest
+from fairseq_xl.data.store.manifest import data_folders, manifest_tokenizers, read_manifest
 from fairseq_xl.data.vocabulary import subwords
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, language_symbols
@@ -34,7 +34,7 @@ MODEL, CHECKPOINT = "sentencepiece.model", "checkpoint.pt"
 
 def extend_vocabulary(options: Any) -> None:
     """Writes the folder `output` from the arguments of the command."""
-    data = first_folder(options.data)
+    data = data_folders(options.data)[0]
     for folder in (data, *([Path(options.new_data)] if options.new_data else [])):
         if "disjoint" in read_manifest(folder):
             raise UserError(f"{folder}: its languages share no piece, so the vocabulary cannot be extended")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fairseq_xl import register
 from fairseq_xl.commands import DATA_OF_CHECKPOINT, MODULE, Options, argument, command, flag, parser_of
-from fairseq_xl.data.store.manifest import first_folder
+from fairseq_xl.data.store.manifest import data_folders
 from fairseq_xl.errors import UserError, language_codes, natural_number
 from fairseq_xl.io.folders import new_folder
 
@@ -97,7 +97,7 @@ def main(options: Options) -> None:
         unused["transformers.js"] = ("no_tokenizer", "keep_languages", "layer", "pooling")
         _refuse(options, unused.get(kind, transformers_only), f"not for --to {kind}")
         trained = str(checkpoint.task.get("data") or source.parent)
-        data = first_folder(options.data or found_in(source)[1] or Path(trained.split(os.pathsep)[0]))
+        data = data_folders(options.data or found_in(source)[1] or Path(trained.split(os.pathsep)[0]))[0]
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
         if kind == "transformers.js":

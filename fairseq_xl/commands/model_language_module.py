@@ -9,7 +9,7 @@ import argparse
 
 from fairseq_xl.checkpoints.embedding_files import read as read_vectors
 from fairseq_xl.commands import Options, argument, command
-from fairseq_xl.data.store.manifest import first_folder
+from fairseq_xl.data.store.manifest import data_folders
 from fairseq_xl.errors import in_range
 
 CHECKPOINT = argument("checkpoint", "checkpoint of an xl_monotrans_* model")
@@ -45,6 +45,6 @@ def main(options: Options) -> None:
     module = language_modules.extract(checkpoint)
     if options.command == "from-embeddings":  # the module's output bias is 0: only masked language modeling reads it
         std = checkpoint.options["init_std"] if options.std is None else options.std
-        dictionary = XLDictionary.load(first_folder(options.data) / "dict.txt")
+        dictionary = XLDictionary.load(data_folders(options.data)[0] / "dict.txt")
         module = language_modules.from_embeddings(module, read_vectors(options.vectors), dictionary, std)
     language_modules.write(module, options.module)

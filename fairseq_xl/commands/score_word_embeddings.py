@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.commands import DATA, Options, argument, command
-from fairseq_xl.data.store.manifest import first_folder
+from fairseq_xl.data.store.manifest import data_folders
 from fairseq_xl.errors import UserError, language_pair, named_values
 from fairseq_xl.evaluation import word_embeddings
 from fairseq_xl.io.versions import version
@@ -49,7 +49,7 @@ def main(options: Options) -> dict[str, Any]:
     if "=" in options.embeddings:
         form = "XX=FILE.npz,YY=FILE.npz, each language once"
         files = dict(named_values("EMBEDDINGS", options.embeddings.split(","), form).items())
-    embeddings = WordEmbeddings(files, first_folder(options.data))
+    embeddings = WordEmbeddings(files, data_folders(options.data)[0])
     versions = {package: version(package) for package in ("fairseq_xl", "numpy", "sentencepiece")}
     result: dict[str, Any] = {"versions": versions, "dictionaries": {}, "similarity": {}}
     for pair, words in dictionaries.items():

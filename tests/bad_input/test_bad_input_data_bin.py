@@ -100,7 +100,7 @@ MODEL = {
     "cut short": (lambda content: content[:500], "is not a SentencePiece model, or it is damaged"),
     "empty": (lambda _: b"", "is not a SentencePiece model, or it is damaged"),
     "text": (lambda _: b"the house\n", "is not a SentencePiece model, or it is damaged"),
-    "of another corpus": (another_model, "is not the SentencePiece model that the text was encoded with"),
+    "of another corpus": (another_model, "is not the file that the text was encoded with"),
 }
 
 

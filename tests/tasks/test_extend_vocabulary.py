@@ -257,5 +257,5 @@ def test_options_that_do_not_go_together(data_bin, checkpoint, other_data, spani
     assert f"{copy}/sentencepiece.model is not " in error("--langs", "es", data=copy)
     vocabulary = {"kind": "sentencepiece", "sha256": {"sentencepiece.model": "0"}}
     (copy / "manifest.json").write_text(json.dumps({"format": 1, "vocabulary": vocabulary}))
-    assert "is not the SentencePiece model that the text was encoded with" in error("--new-data", other_data, data=copy)
+    assert "is not the file that the text was encoded with" in error("--new-data", other_data, data=copy)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob("*.tmp"))

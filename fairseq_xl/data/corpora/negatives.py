@@ -218,10 +218,9 @@ def read_negatives(pairs: "SentencePairs") -> Numbers:
 def _check_lines(negatives: Numbers, pairs: "SentencePairs") -> None:
     """Raises `UserError` unless mined negatives are lines of pairs, or -1."""
     lines = negatives.reshape(-1)
-    if lines.min(initial=-1) >= -1 and lines.max(initial=-1) < pairs.lines:
-        if ((pairs.sides_of(lines) > 1).all(axis=1) | (lines < 0)).all():
-            return
-    raise UserError(f"{negatives_file(pairs.prefix)} is damaged; {AGAIN}")
+    in_text = lines.min(initial=-1) >= -1 and lines.max(initial=-1) < pairs.lines
+    if not in_text or not ((pairs.sides_of(lines) > 1).all(axis=1) | (lines < 0)).all():
+        raise UserError(f"{negatives_file(pairs.prefix)} is damaged; {AGAIN}")
 
 
 def hashes(tokens: Numbers, sizes: Numbers) -> Numbers:
@@ -253,9 +252,7 @@ def hashes_of_block(side: Text, first: int, end: int) -> Numbers:
     """Hashes (n,) of the lines `first` to `end` of a text."""
     sizes, begin = side.load_sizes(first, end - first), side.bounds(first)[0]
     if side.bounds(end - 1)[1] != begin + sizes.sum() or sizes.min() < 1:
-        raise UserError(
-            f"{side.prefix}.idx is damaged: lines {first + 1} to {end} do not follow each other in the text"
-        )
+        raise UserError(f"{side.prefix}.idx is damaged: lines {first + 1} to {end} do not follow each other")
     runs = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK_TOKENS, prepend=0))
     parts = []
     for run in np.split(sizes, runs):  # about BLOCK_TOKENS each

@@ -143,11 +143,6 @@ def check_shard(folder: Path) -> None:
         )
 
 
-def first_folder(data: str | os.PathLike[str]) -> Path:
-    """The first data folder, for commands that read the files common to all shards. Raises as `data_folders`."""
-    return data_folders(data)[0]
-
-
 def one_folder(data: str | os.PathLike[str], does: str = "read") -> Path:
     """The only data folder, for a command that reads one training text; `does` is its verb, for messages.
 

@@ -120,16 +120,12 @@ class XLDictionary(Dictionary):
     @cached_property
     def is_piece(self) -> np.ndarray:
         """(V,) bool: False for every special symbol."""
-        flags = np.zeros(len(self), dtype=bool)
-        flags[self.pieces] = True
-        return flags
+        return np.isin(np.arange(len(self)), self.pieces)
 
     @cached_property
     def is_output(self) -> np.ndarray:
         """(V,) bool: True for the symbols that a translation may have: pieces and ``</s>``."""
-        flags = self.is_piece.copy()
-        flags[self.eos()] = True
-        return flags
+        return np.isin(np.arange(len(self)), [*self.pieces, self.eos()])
 
     @cached_property
     def word_mark(self) -> str | None:

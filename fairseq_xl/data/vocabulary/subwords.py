@@ -128,16 +128,15 @@ def open_pieces(folder: str | Path) -> Pieces:
     folder, kind = Path(folder), vocabulary_kind(folder)
     if kind == "sentencepiece":
         return open_model(folder / FILES[kind][0], folder)
-    written, hashes = read_manifest(folder).get("vocabulary"), stored_hashes(folder)
+    written = read_manifest(folder).get("vocabulary")
     if not written:
         raise UserError(f"{folder}: {MANIFEST} is missing, which says how text is prepared for its vocabulary")
     options = {name: written.get(name) for name in OPTIONS[kind]}
     if not all(isinstance(value, bool) for value in options.values()):
         raise UserError(f"{folder / MANIFEST} is damaged: its 'vocabulary' needs {', '.join(options)}")
     source = in_folder(folder, kind, options)
-    for path in source.files:  # the manifest of a model that was converted without its sub-words has no hash
-        if path.is_file() and path.name in hashes and sha256_of(path) != hashes[path.name]:
-            raise UserError(f"{path} is not the file that the text was encoded with: {folder / MANIFEST}")
+    for path in filter(Path.is_file, source.files):
+        check_hash(path, folder, path.name)
     return source.open_pieces()
 
 
@@ -147,11 +146,14 @@ def open_model(path: str | Path, folder: str | Path) -> SentencePieces:
     Raises `UserError` for a missing or damaged model, and for another one than the folder's manifest names.
     """
     model = SentencePieces(Path(path))
-    if stored_hashes(folder).get(*FILES["sentencepiece"]) not in (None, sha256_of(path)):
-        raise UserError(
-            f"{path} is not the SentencePiece model that the text was encoded with: {Path(folder) / MANIFEST}"
-        )
+    check_hash(Path(path), folder, *FILES["sentencepiece"])
     return model
+
+
+def check_hash(path: Path, folder: str | Path, name: str) -> None:
+    """Raises `UserError` for another file than the one that a data folder's manifest has as `name`, if it has any."""
+    if stored_hashes(folder).get(name) not in (None, sha256_of(path)):
+        raise UserError(f"{path} is not the file that the text was encoded with: {Path(folder) / MANIFEST}")
 
 
 def stored_hashes(folder: str | Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from fairseq_xl.checkpoints.layouts import exported_folders, published_origin
 from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PLUGIN, TOKENIZER, Counterpart
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages, read_own
+from fairseq_xl.checkpoints.layouts.published_files import GENERATION
 from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.parameter_names import BIAS, TOKENS
@@ -43,11 +44,12 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
         raise UserError(
             f"{model.path} has language embeddings, and programs that read its folder name no language: {ways}"
         )
+    dtype = options.dtype or (model.origin.dtype if model.origin and not model.updates else "float32")
     with new_folder(output) as folder:
         if kind == "fairseq":
             pieces = data / SENTENCEPIECE
             has_pieces = vocabulary_kind(data) == "sentencepiece" and pieces.is_file()
-            left_out = exported_folders.write_fairseq(folder, model, options.dtype, pieces if has_pieces else None)
+            left_out = exported_folders.write_fairseq(folder, model, dtype, pieces if has_pieces else None)
         else:
             pooled, head = kind == "sentence-transformers", not options.no_head
             settings = (model.origin and model.origin.settings) or SentenceSettings()
@@ -64,8 +66,9 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
             if tokenizer:
                 start, rows = None if start is None else tokenizer.rows.index(start), len(tokenizer.rows)
             result = published_origin.restored(result, model, head_class, is_unchanged, rows)
-            original = model.origin.config if model.origin else None
-            exported_folders.write_transformers(folder, result, options.dtype, start, original)
+            is_same = is_unchanged and not options.lang
+            generation = tokenizer.folder / GENERATION if tokenizer and is_same else None
+            exported_folders.write_transformers(folder, result, dtype, start, model.origin, generation)
             if tokenizer and not options.no_tokenizer:
                 tokenizer.write(folder, model)
             elif not options.no_tokenizer:

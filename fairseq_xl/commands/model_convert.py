@@ -45,7 +45,11 @@ ARGUMENTS = (
     MODULE,
     flag("--no-head", "leave out the head of fine-tuning"),
     flag("--no-tokenizer", "write the model alone"),
-    argument("--dtype", "type of the weights", default="float32", choices=("float32", "float16", "bfloat16")),
+    argument(
+        "--dtype",
+        "type of the weights (default: that of the published folder for a model that was not trained here, or float32)",
+        choices=("float32", "float16", "bfloat16"),
+    ),
     argument("--layer", "sentence-transformers: the layer that is pooled (default: the last)", natural_number),
     argument("--pooling", "sentence-transformers (default: the model's, or mean)", choices=("mean", "first")),
 )

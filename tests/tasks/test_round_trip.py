@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel, BertTokenizer, MBartTokenizer, pipeline
 
 import fairseq_xl
@@ -23,7 +22,7 @@ from tests.tasks.conversion_builders import (  # noqa: F401
     xlm_roberta,
     xlm_roberta_xl,
 )
-from tests.tasks.published_models import randomize
+from tests.tasks.published_models import change_config, randomize
 
 
 def bert_without_output(folder, data_bin):
@@ -35,8 +34,27 @@ def bert_without_output(folder, data_bin):
     BertTokenizer(str(folder / "vocab.txt"), do_lower_case=False).save_pretrained(folder)
 
 
+def mbart_in_16_bits(folder, data_bin):
+    model = mbart(folder, data_bin).half()
+    model.generation_config.update(num_beams=3, max_length=31)
+    model.save_pretrained(folder)
+
+
+def xlm_roberta_in_16_bits(folder, data_bin):
+    """With an embedding of the token type, which this package adds to the positions; a config of transformers 4."""
+    model = xlm_roberta(folder, data_bin)
+    torch.nn.init.normal_(model.roberta.embeddings.token_type_embeddings.weight)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    change_config(folder, dtype=None, torch_dtype="bfloat16")
+
+
 FAMILIES = {"bert": mbert, "bert without output": bert_without_output, "mbart": mbart, "xlm-roberta": xlm_roberta}
-FAMILIES |= {"xlm-roberta-xl": xlm_roberta_xl, "nllb": nllb}
+FAMILIES |= {
+    "xlm-roberta-xl": xlm_roberta_xl,
+    "nllb": nllb,
+    "mbart 16": mbart_in_16_bits,
+    "xlm-roberta 16": xlm_roberta_in_16_bits,
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -44,13 +62,9 @@ def test_an_unchanged_model_is_the_same_folder(original, data_bin, tmp_path, fam
     FAMILIES[family](original, data_bin)
     run(original, tmp_path / "ours", "--langs", "eng_Latn,deu_Latn" if family == "nllb" else "en,de")
     run(tmp_path / "ours", tmp_path / "back")
-    expected, found = (load_file(folder / "model.safetensors") for folder in (original, tmp_path / "back"))
-    assert expected.keys() == found.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
-    configs = [json.loads((folder / "config.json").read_text("utf-8")) for folder in (original, tmp_path / "back")]
-    assert configs[0] == configs[1]
     names = [{path.name for path in folder.iterdir()} for folder in (original, tmp_path / "back")]
     assert names[0] == names[1]
-    for name in names[0] - {"model.safetensors", "generation_config.json"}:
+    for name in names[0]:
         assert (original / name).read_bytes() == (tmp_path / "back" / name).read_bytes(), name
     (tmp_path / "ours/published/origin.json").write_text("{}")
     with pytest.raises(UserError, match="origin.json is damaged: expected what `fairseq-xl model convert` wrote"):

@@ -85,6 +85,7 @@ class Layout:
     constants: Mapping[str, Any] = {"layer_norm": "post", "embedding_scale": "none"}
     #: options of ours that have no entry in config.json, since the weights show their values
     expressed: tuple[str, ...] = ("segment_embeddings", "language_positions")
+    summed: tuple[str, ...] = ()  # names of parameters in files that our model has as one parameter, their sum
     compares_values = False  # whether `to_ours` compares values of weights
     model_class, encoder_prefix = "", ""  # prefixes of the classes of transformers and of an encoder's parameters
     class_prefixes: Mapping[str, str] = {}  # `model_class` of further model types

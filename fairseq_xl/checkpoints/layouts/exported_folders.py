@@ -6,46 +6,53 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
 
 from fairseq_xl.checkpoints.layouts.base import BOS, EOS, PAD, PIECES, TOKENIZER, Counterpart, encoder_part, part_names
 from fairseq_xl.checkpoints.layouts.fairseq_roberta import FairseqRoberta
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
-from fairseq_xl.checkpoints.layouts.published_files import CONFIG, FAIRSEQ_WEIGHTS, TRANSFORMERS_WEIGHTS
+from fairseq_xl.checkpoints.layouts.published_files import CONFIG, FAIRSEQ_WEIGHTS, GENERATION, TRANSFORMERS_WEIGHTS
 from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings
+from fairseq_xl.checkpoints.layouts.stored_origin import DTYPES, Origin
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import is_finite, save_checkpoint
-from fairseq_xl.io.files import parsed_object, replacing, write_json
-
-GENERATION = "generation_config.json"
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+from fairseq_xl.io.files import replacing, write_json
 
 
 def write_transformers(
-    folder: Path, model: Counterpart, dtype: str, start: int | None = None, original: str | None = None
+    folder: Path,
+    model: Counterpart,
+    dtype: str,
+    start: int | None = None,
+    origin: Origin | None = None,
+    generation: Path | None = None,
 ) -> None:
     """Writes weights of a type in `DTYPES`, and configs.
 
-    `start` is the decoder's first symbol, None if it varies. A config that says the same as the text `original` is
-    written as this text.
+    Args:
+        start: the decoder's first symbol, None if it varies.
+        origin: its config.json is written as it is if it says the same of weights of the same type.
+        generation: the generation_config.json of an unchanged model, which need not exist; None for a new one.
     """
     config = model.config | {"dtype": dtype}
-    if config.get("is_encoder_decoder"):
-        generation: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": start}
+    if generation is not None:
+        if generation.is_file():
+            shutil.copyfile(generation, folder / GENERATION)
+    elif config.get("is_encoder_decoder"):
+        symbols: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": start}
         follows_eos = config.get("decoder_start_token_id") == EOS  # the language's symbol follows </s>
         if start is not None:  # without it, and without a first symbol in its place, generate() refuses
-            generation["bos_token_id"] = BOS
+            symbols["bos_token_id"] = BOS
         if follows_eos:
-            generation |= {"decoder_start_token_id": EOS} | ({} if start is None else {"forced_bos_token_id": start})
-        config = generation | config | ({} if start is None or follows_eos else {"decoder_start_token_id": start})
+            symbols |= {"decoder_start_token_id": EOS} | ({} if start is None else {"forced_bos_token_id": start})
+        config = symbols | config | ({} if start is None or follows_eos else {"decoder_start_token_id": start})
         longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
         # as fairseq's search
         search = {"num_beams": 5, "early_stopping": True, "min_length": 2 + follows_eos, "suppress_tokens": [PAD]}
-        write_json(folder / GENERATION, generation | search | {"max_length": longest})
-    if original is not None and parsed_object(original, CONFIG) == config:
-        (folder / CONFIG).write_text(original, encoding="utf-8")
+        write_json(folder / GENERATION, symbols | search | {"max_length": longest})
+    if origin and origin.dtype == dtype and _without_dtype(origin.entries) == _without_dtype(config):
+        (folder / CONFIG).write_text(origin.config, encoding="utf-8")
     else:
         write_json(folder / CONFIG, config)
     names: dict[int, str] = {}  # tied parameters are written once, under their first name
@@ -58,6 +65,10 @@ def write_transformers(
     except safetensors.SafetensorError as error:
         raise UserError(f"{file} was not written: {error}") from error
     shutil.copymode(folder / CONFIG, file)  # the package makes it readable for the owner only
+
+
+def _without_dtype(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in ("dtype", "torch_dtype")}
 
 
 def _cast(weights: State, dtype: str) -> State:

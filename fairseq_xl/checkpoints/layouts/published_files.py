@@ -16,6 +16,7 @@ from fairseq_xl.io.checkpoints import CHECKPOINTS, load_plain
 from fairseq_xl.io.files import json_object
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
+GENERATION = "generation_config.json"
 TRANSFORMERS_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 INDEX = ".index.json"  # after a name of `TRANSFORMERS_WEIGHTS`: the file that names the shards
 FAIRSEQ_WEIGHTS = "model.pt"

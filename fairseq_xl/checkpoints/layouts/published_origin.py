@@ -26,9 +26,9 @@ from fairseq_xl.checkpoints.layouts.base import (
 )
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
-from fairseq_xl.checkpoints.layouts.published_files import CONFIG, TOKENIZER_CONFIG, weights_file
+from fairseq_xl.checkpoints.layouts.published_files import CONFIG, GENERATION, TOKENIZER_CONFIG, weights_file
 from fairseq_xl.checkpoints.layouts.sentence_transformers import read_settings
-from fairseq_xl.checkpoints.layouts.stored_origin import Origin
+from fairseq_xl.checkpoints.layouts.stored_origin import DTYPES, Origin
 from fairseq_xl.checkpoints.parameter_names import BIAS, DECODER_BIAS, OF_SYMBOLS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, quoted
@@ -60,7 +60,9 @@ def origin_of(layout: Layout, weights: State, config: Settings, state: State, fr
     named = {name: value.to("meta") for name, value in state.items() if not name.startswith("heads.")}
     present = {layout.canonical(name) for name in layout.to_theirs(named)}
     names = {layout.canonical(name): name for name in weights}
-    lacking = [key for key in names if key not in present and not re.match(layout.ignored_heads, key)]
+    absent = names.keys() - present | {*layout.summed}
+    lacking = [key for key in names if key in absent and not re.match(layout.ignored_heads, key)]
+    dtypes = {str(value.dtype).removeprefix("torch.") for value in weights.values() if value.is_floating_point()}
     try:
         settings = read_settings(folder)
     except UserError as error:
@@ -77,6 +79,7 @@ def origin_of(layout: Layout, weights: State, config: Settings, state: State, fr
         names=names,
         parameters={names[key]: weights[names[key]].clone() for key in lacking},
         sentences=dict(settings.files) if settings else {},
+        dtype=min(dtypes) if len(dtypes) == 1 and dtypes <= DTYPES.keys() else "float32",
     )
 
 
@@ -149,7 +152,7 @@ def keep_tokenizer(source: Path, folder: Path, layout: Layout, symbols: list[str
         return
     target = folder / FOLDER
     target.mkdir()
-    for name in TOKENIZER_FILES:
+    for name in (*TOKENIZER_FILES, GENERATION):
         if file.with_name(name).is_file():
             shutil.copyfile(file.with_name(name), target / name)
     dictionary = XLDictionary.load(folder / "dict.txt")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.layouts.name_mapping import State
@@ -18,7 +19,8 @@ from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.files import parsed_object
 
 KEY = "published"  # in the state of the task
-_KINDS = {"layout": str, "framing": str, "has_output": bool, "config": str}
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_KINDS = {"layout": str, "framing": str, "has_output": bool, "config": str, "dtype": str}
 _KINDS |= {"names": dict, "parameters": dict, "sentences": dict}
 
 
@@ -31,8 +33,9 @@ class Origin:
     has_output: bool  # whether it predicts masked tokens, or the next one
     config: str  # the text of config.json
     names: dict[str, str]  # of the parameters: the layout's -> those in the file
-    parameters: State  # those that our model lacks, such as a pooler, by their names in the file
+    parameters: State  # those that our model lacks, such as a pooler, or has as a sum, by their names in the file
     sentences: dict[str, str]  # {name: text} of the files of sentence-transformers
+    dtype: str = "float32"  # of the weights, a name of `DTYPES`; float32 for weights of several types
 
     @cached_property
     def settings(self) -> SentenceSettings | None:
@@ -60,9 +63,11 @@ def stored_origin(task_state: Mapping[str, Any], path: object) -> Origin | None:
     damaged = UserError(f"{path} is damaged: task_state.{KEY} does not describe a published folder")
     if not isinstance(stored, dict):
         raise damaged
-    check_values(stored, _KINDS, f"task_state.{KEY}", path, _KINDS)
-    texts = [*stored["names"].items(), *stored["sentences"].items(), *((name, "") for name in stored["parameters"])]
-    has_tensors = all(isinstance(value, Tensor) for value in stored["parameters"].values())
+    entries: dict[str, Any] = {"dtype": "float32", **stored}  # earlier versions stored no type
+    check_values(entries, _KINDS, f"task_state.{KEY}", path, _KINDS)
+    texts = [*entries["names"].items(), *entries["sentences"].items(), *((name, "") for name in entries["parameters"])]
+    has_tensors = all(isinstance(value, Tensor) for value in entries["parameters"].values())
+    has_tensors &= entries["dtype"] in DTYPES
     if not has_tensors or not all(isinstance(text, str) for pair in texts for text in pair):
         raise damaged
-    return Origin(**{name: stored[name] for name in _KINDS})
+    return Origin(**{name: entries[name] for name in _KINDS})

@@ -42,6 +42,7 @@ class XlmRoberta(BertStack):
     position_offset = 2
     classifier_names = ("classifier.dense.", "classifier.out_proj.")
     token_types = 1
+    summed = ("roberta.embeddings.position_embeddings.weight", "roberta.embeddings.token_type_embeddings.weight")
     form: Mapping[str, Any] = {"embedding_norm": "added"}  # options that tell its models from those of other layouts
 
     def to_ours(self, weights: State, settings: Settings) -> State:

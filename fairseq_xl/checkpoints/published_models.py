@@ -180,7 +180,8 @@ def _transformers(weights: State, file: Path, adapter: Adapter | None = None) ->
     published = _published(layout, read_weights, config, file)
     origin = None
     if not any(value.is_meta for value in weights.values()):
-        origin = origin_of(layout, weights, config, published.state, published.options["framing"], file.parent)
+        framing = published.options["framing"]
+        origin = origin_of(layout, weights, config, published.state, framing, file.parent, head is not None)
     return replace(published, left_out=() if head else heads, head=head, origin=origin)
 
 

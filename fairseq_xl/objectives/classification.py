@@ -62,10 +62,6 @@ class Classification(LabelledObjective):
     num_texts = 0  # texts of an example; 0: one to three, in a published classifier
 
     @property
-    def learned(self) -> bool:
-        return bool(self.labels)
-
-    @property
     def statistics(self) -> tuple[str, ...]:
         return ("correct", *(f"{kind} {label}" for kind in ("predicted", "gold") for label in range(len(self.labels))))
 

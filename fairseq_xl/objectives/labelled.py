@@ -255,7 +255,7 @@ class LabelledObjective(FilesObjective, ABC):
     @property
     def learned(self) -> bool:
         """Whether `state` has been learned, from the training files or a checkpoint."""
-        return all(getattr(self, name) for name in self.state)
+        return all(getattr(self, name) for name in self.state if name != "num_texts")
 
     def learned_state(self) -> dict[str, Any]:
         """`state` with its values: plain Python."""

@@ -32,9 +32,9 @@ class Ranking(LabelledObjective):
     files = f"SPLIT.LANGUAGE.tsv: {RANKED}"
     example_name = "a query with all its texts"
     statistics = ("ndcg",)
-    graph_output = "scores"
+    graph_output, transformers_head = "scores", "SequenceClassification"
     state: ClassVar[dict[str, Any]] = {"num_texts": int}
-    num_texts = 0  # texts of a line, with the query
+    num_texts = 0  # texts of a line, with the query; 0: two or three, in a published cross-encoder
 
     @classmethod
     def random_files(cls, text: Any, count: int, length: int, candidates: int) -> dict[str, Iterable[str]]:
@@ -61,7 +61,7 @@ class Ranking(LabelledObjective):
         """Raises `UserError` for a line with another number of texts than in training."""
         for example in examples:
             for line, texts in zip(example.lines, example.texts):
-                if self.num_texts != 1 + len(texts):
+                if self.num_texts not in (0, 1 + len(texts)):
                     raise UserError(
                         f"{example.file}, line {line}: expected {self.num_texts} texts as in training, the query "
                         f"included, found {1 + len(texts)}"
@@ -116,7 +116,8 @@ class Ranking(LabelledObjective):
 
     def from_line(self, line: str, language: str, file: str, line_number: int) -> Query:
         """A query with a single text; the scores of the texts of a query do not depend on each other."""
-        query, *texts = split_fields(line, ["query", *["text"] * (self.num_texts - 1)], file, line_number)
+        count = self.num_texts or 2 + (line.count("\t") > 1)
+        query, *texts = split_fields(line, ["query", *["text"] * (count - 1)], file, line_number)
         return Query(query, (tuple(texts),), (NO_RELEVANCE,), (line_number,), language, file)
 
     def to_record(self, example: Query, prediction: Prediction) -> dict[str, Any]:

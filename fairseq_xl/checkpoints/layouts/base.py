@@ -41,7 +41,7 @@ _ONLY = {"is_decoder": False, "causal": False, "asm": False, "position_embedding
 #: heads of transformers, as its class names end
 SEQUENCES, TOKEN_LABELS, QUESTIONS = "SequenceClassification", "TokenClassification", "QuestionAnswering"
 HEAD_NAMES = {TOKEN_LABELS: ("classifier.",), QUESTIONS: ("qa_outputs.",)}
-ONE_LABEL = "single_label_classification"  # the problem_type of our classification
+ONE_LABEL = "single_label_classification"  # the problem_type of our classification; a ranking has none
 
 
 @dataclass(frozen=True)
@@ -196,10 +196,13 @@ class Layout:
         classes = settings.get("architectures") or ()
         kind = next((kind for kind in (SEQUENCES, TOKEN_LABELS, QUESTIONS) for name in classes if kind in name), "")
         names = self.head_names(kind)
-        if not kind or not weights.keys() >= {*names.values()} or settings.get("problem_type") not in (None, ONE_LABEL):
+        if not kind or not weights.keys() >= {*names.values()}:
             return None
         state = {parameter: weights[name].float() for parameter, name in names.items()}
-        bias, channels = list(state.values())[-1], self.setting(settings, "embed_dim")
+        bias, channels = list(state.values())[-1].flatten(), self.setting(settings, "embed_dim")
+        is_score = kind == SEQUENCES and len(bias) == 1  # of a ranking
+        if not is_score and settings.get("problem_type") not in (None, ONE_LABEL):
+            return None
         shapes = [(channels, channels), (channels,), (len(bias), channels), (len(bias),)]
         if [tuple(value.shape) for value in state.values()] != shapes[-len(state) :]:
             raise UserError(f"its {names['1.weight' if len(state) == 2 else 'pooler.weight']} has another shape")
@@ -208,8 +211,6 @@ class Layout:
             labels = [str(named.get(str(row))) for row in range(len(bias))]
             if len({*labels} - {"None"}) != len(named) or len(named) != len(labels):
                 raise UserError(f"its id2label {named} does not name the {len(labels)} outputs of its head")
-        if kind == SEQUENCES and len(labels) < 2:  # regression
-            return None
         dropout = settings.get(self.dropout_entries.get(kind, "classifier_dropout"))
         return Head(kind, state, labels, self.setting(settings, "dropout") if dropout is None else dropout)
 
@@ -262,7 +263,7 @@ class Layout:
         labels = model.type_state.get("labels") or [f"LABEL_{row}" for row in range(len(output))]
         return {
             self.dropout_entries.get(head, "classifier_dropout"): model.head_dropout,
-            **({"problem_type": ONE_LABEL} if head == SEQUENCES else {}),
+            **({"problem_type": ONE_LABEL} if head == SEQUENCES and len(labels) > 1 else {}),
             "id2label": {str(row): label for row, label in enumerate(labels)},
             "label2id": {label: row for row, label in enumerate(labels)},
         }

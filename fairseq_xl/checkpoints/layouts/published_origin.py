@@ -49,11 +49,13 @@ _OF_ROWS = (
 )
 
 
-def origin_of(layout: Layout, weights: State, config: Settings, state: State, framing: str, folder: Path) -> Origin:
+def origin_of(
+    layout: Layout, weights: State, config: Settings, state: State, framing: str, folder: Path, reads_head: bool
+) -> Origin:
     """What checkpoints store of a published folder.
 
     Args:
-        weights: the parameters in its file.
+        weights: the parameters in its file; a head that is not read is stored.
         state: those that came in, by our names.
         folder: has the files of sentence-transformers; a warning says which settings are not read.
     """
@@ -61,7 +63,7 @@ def origin_of(layout: Layout, weights: State, config: Settings, state: State, fr
     present = {layout.canonical(name) for name in layout.to_theirs(named)}
     names = {layout.canonical(name): name for name in weights}
     absent = names.keys() - present | {*layout.summed}
-    lacking = [key for key in names if key in absent and not re.match(layout.ignored_heads, key)]
+    lacking = [key for key in names if key in absent and not (reads_head and re.match(layout.ignored_heads, key))]
     dtypes = {str(value.dtype).removeprefix("torch.") for value in weights.values() if value.is_floating_point()}
     try:
         settings = read_settings(folder)
@@ -118,10 +120,11 @@ def restored(exported: Counterpart, model: Own, head: str | None, is_unchanged: 
     if rows is not None:
         entries = {name: value for name, value in config.items() if name not in _OF_ROWS}
         if is_unchanged:
-            problem_type = original.get("problem_type") or config.get("problem_type")
-            entries = {"problem_type": problem_type} if problem_type else {}
+            entries = {}
         config = {name: value for name, value in original.items() if name != "torch_dtype"}  # another name of dtype
         config |= entries | {"vocab_size": rows}
+    if not is_unchanged:  # a head that was not read does not fit the trained encoder
+        lacking = {name: value for name, value in lacking.items() if not re.match(layout.ignored_heads, name)}
     whole, needed = {*present}, {name for name in origin.names if not re.fullmatch("|".join(IGNORED), name)}
     if not (is_unchanged or head or any(name.startswith("heads.nsp.") for name in model.state)):
         weights = weights | {name: value for name, value in lacking.items() if name in needed - present.keys()}

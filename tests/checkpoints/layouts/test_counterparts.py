@@ -335,10 +335,10 @@ def test_a_pre_ln_encoder_is_not_cut(make):
 
 
 def test_a_head_without_counterpart_is_refused_and_its_encoder_is_not(make, tmp_path):
-    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R), {"ranking": PLAIN_HEAD}, head="ranking")
-    with pytest.raises(UserError, match="fine-tuned for ranking, which has no head in transformers: --no-head"):
+    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R), {"relevance": PLAIN_HEAD}, head="relevance")
+    with pytest.raises(UserError, match="fine-tuned for relevance, which has no head in transformers: --no-head"):
         counterpart(own)
-    assert counterpart(own, head=False).left_out == ["heads.ranking"]
+    assert counterpart(own, head=False).left_out == ["heads.relevance"]
     _, own = make(XLEncoderModel, EncoderConfig(**XLM), {"classification": PLAIN_HEAD}, head="classification")
     own.options["pooling"] = "max"
     with pytest.raises(UserError, match="no model with a classifier that reads pooled hidden states .--pooling max"):

@@ -106,8 +106,9 @@ def test_a_trained_model_loses_an_output_layer_with_a_warning(caplog):
     for updates in (0, 1):
         model = Own("x.pt", {}, state, None, [], [], False, 0.0, 9, None, {}, updates=updates, origin=origin)
         assert not without_new_output(model).state
-        assert ("x.pt: the output layer is left out: its bias is 0" in caplog.text) == bool(updates)
-    assert without_new_output(replace(model, state={BIAS: torch.ones(3)})).state
+        assert ("x.pt: the output layer is left out: its biases are 0" in caplog.text) == bool(updates)
+    for trained in ({BIAS: torch.ones(3)}, {BIAS: torch.zeros(3), "output.norm.bias": torch.ones(2)}):
+        assert without_new_output(replace(model, state=trained)).state == trained
 
 
 def test_a_stored_config_names_no_code():

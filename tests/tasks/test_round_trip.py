@@ -93,18 +93,20 @@ def test_mbart_translates_as_with_its_own_names(original, data_bin, tmp_path):
     assert tokenizer.batch_decode(found, skip_special_tokens=True) == expected
 
 
-def test_a_trained_model_keeps_rows_and_tokenizer(original, data_bin, tmp_path):
+@pytest.mark.parametrize("bias", [BIAS, "output.dense.bias"])
+def test_a_trained_model_keeps_rows_and_tokenizer(original, data_bin, tmp_path, bias):
     bert_without_output(original, data_bin)
     run(original, tmp_path / "ours", "--langs", "en,de")
     checkpoint = torch.load(tmp_path / "ours" / "checkpoint.pt", weights_only=False)
     checkpoint["optimizer_history"][-1]["num_updates"] = 1
-    checkpoint["model"][BIAS] += 1  # which each training of the output layer changes
+    checkpoint["model"][bias] += 1  # which each training of the output layer changes unless it is frozen
     torch.save(checkpoint, tmp_path / "trained.pt")
     run(tmp_path / "trained.pt", tmp_path / "out", "--data", tmp_path / "ours")
     config = json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))
     assert config["architectures"] == ["BertForMaskedLM"]  # with the output layer of the training
     masked = pipeline("fill-mask", model=str(tmp_path / "out"))("the house is [MASK] .", top_k=20)
-    best = fairseq_xl.load(tmp_path / "ours").fill_mask("the house is <mask> .", lang="en", top=3)
+    trained = fairseq_xl.load(tmp_path / "trained.pt", tmp_path / "ours")
+    best = trained.fill_mask("the house is <mask> .", lang="en", top=3)
     special = {"[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"}
     assert [row["token_str"] for row in masked if row["token_str"] not in special][:3] == [
         piece for _, piece, _ in best

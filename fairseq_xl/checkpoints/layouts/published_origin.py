@@ -88,16 +88,16 @@ def origin_of(
 def without_new_output(model: Own) -> Own:
     """The model without an output layer that its published folder had not and that no training changed.
 
-    Each training of an output layer moves its bias, which is 0 at first, unless --freeze keeps it: a warning says that
-    the output layer is left out.
+    Each training of an output layer moves its biases, which are 0 at first, unless --freeze keeps all of them: a
+    warning says that the output layer is left out.
     """
-    origin, bias = model.origin, model.state.get(BIAS)
-    if origin is None or origin.has_output or model.has_decoder or bias is None or bias.any():
+    origin, output = model.origin, {k: v for k, v in model.state.items() if k == BIAS or k.startswith("output.")}
+    is_trained = any(value.any() for name, value in output.items() if name.endswith("bias"))
+    if origin is None or origin.has_output or model.has_decoder or is_trained or not output:
         return model
     if model.updates:
-        logger.warning("%s: the output layer is left out: its bias is 0, as before training", model.path)
-    state = {name: value for name, value in model.state.items() if name != BIAS and not name.startswith("output.")}
-    return replace(model, state=state)
+        logger.warning("%s: the output layer is left out: its biases are 0, as before training", model.path)
+    return replace(model, state={name: value for name, value in model.state.items() if name not in output})
 
 
 def restored(exported: Counterpart, model: Own, head: str | None, is_unchanged: bool, rows: int | None) -> Counterpart:

@@ -119,7 +119,7 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
         _forget_incomparable(state, cfg)
     if in_save_dir and (changes := other_settings(state["cfg"], cfg)):
         logger.warning("%s is resumed with other settings than before: %s", path, ", ".join(changes))
-    task.check_fits(state, path)
+    task.resume_from(state, path)
     if not resets["optimizer"] and state.get("last_optimizer_state") is not None:
         _check_optimizer(state, trainer, path)
     if not (cfg.checkpoint.reset_dataloader or path == cfg.checkpoint.finetune_from_model):  # the epoch goes on

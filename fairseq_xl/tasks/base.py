@@ -191,8 +191,8 @@ class XLTask(FairseqTask):
         identities.check_framing(identity["framing"], path, self.loaded_framing, None if value == default else value)
         self.loaded_framing, self.framing = identity["framing"], Framing.of(identity["framing"], self.dictionary)
 
-    def check_fits(self, state: dict[str, Any], path: str) -> None:
-        """Takes over its published origin; raises `UserError` unless its weights mean the same in this run's model."""
+    def resume_from(self, state: dict[str, Any], path: str) -> None:
+        """Takes over a checkpoint's published origin; `UserError` unless its weights mean the same in this model."""
         self.origin = stored_origin(state["task_state"], path)
         check_fits(state, path, self.identity(), self.dictionary, self.folder() / "dict.txt", self.built_class)
 

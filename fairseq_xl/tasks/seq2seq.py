@@ -102,9 +102,9 @@ class XLSeq2SeqTask(PlannedTask):
         """Raises `UserError` for a checkpoint, the file `path`, that was not trained with this task."""
         raise NotImplementedError(f"{type(self).__name__}.check_trained")
 
-    def check_fits(self, state: dict[str, Any], path: str) -> None:
+    def resume_from(self, state: dict[str, Any], path: str) -> None:
         """As the base class; raises `UserError` for a checkpoint of another task."""
-        super().check_fits(state, path)
+        super().resume_from(state, path)
         self.check_trained(state["task_state"]["fairseq_xl"], path)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -145,9 +145,9 @@ class TrainingTask(PlannedTask):
         """Raises `UserError` for a checkpoint that was not trained with this task."""
         raise NotImplementedError(f"{type(self).__name__}.check_trained")
 
-    def check_fits(self, state: dict[str, Any], path: str) -> None:
-        """Raises `UserError` unless a checkpoint to resume from fits."""
-        super().check_fits(state, path)
+    def resume_from(self, state: dict[str, Any], path: str) -> None:
+        """As the base class; takes over its language module, and raises `UserError` unless it fits."""
+        super().resume_from(state, path)
         identity = state["task_state"]["fairseq_xl"]
         self.language_module.restore(identity, resumes=True)
         self.check_trained(identity, path)

@@ -11,11 +11,11 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer, BertTokenizer, XLMRobertaTokenizer
 
 import fairseq_xl
+from fairseq_xl.checkpoints.layouts.fast_tokenizer import sentencepiece_tokenizer
 from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
 from fairseq_xl.commands.model_extend_vocabulary import main as extend
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.data.vocabulary.sentencepiece_model import SentencePieces
 from fairseq_xl.data.vocabulary.subwords import stored_options
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
@@ -157,6 +157,6 @@ def test_damaged_rules_of_normalization_are_refused(data_bin, tmp_path):
     proto = ModelProto.FromString((data_bin / "sentencepiece.model").read_bytes())
     rules = proto.normalizer_spec.precompiled_charsmap
     proto.normalizer_spec.precompiled_charsmap = rules[:200_000] + bytes(2000) + rules[202_000:]
-    (tmp_path / "x.model").write_bytes(proto.SerializeToString())
-    with pytest.raises(UserError, match="x.model is damaged: its rules of normalization cannot be read"):
-        SentencePieces(tmp_path / "x.model").normalizer()
+    (tmp_path / "sentencepiece.model").write_bytes(proto.SerializeToString())
+    with pytest.raises(UserError, match="sentencepiece.model is damaged: its rules of normalization cannot be read"):
+        sentencepiece_tokenizer(tmp_path, XLDictionary.load(data_bin / "dict.txt"))

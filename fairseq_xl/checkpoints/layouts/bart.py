@@ -65,7 +65,7 @@ class Bart(FairseqTransformer):
         **{name: name for name in ("dropout", "attention_dropout", "activation_dropout")},
     }
     model_classes: Mapping[str, str] = {"mbart": "MBart", "bart": "Bart"}  # by model_type
-    form: Mapping[str, Any] = {"embedding_norm": "added"}  # options that tell its models from those of other layouts
+    form: Mapping[str, Any] = {"embedding_norm": "added"}
     ffn_setting = "ffn_dim"
     expressed = (*FairseqTransformer.expressed, "layer_norm_eps")
 
@@ -88,8 +88,7 @@ class Bart(FairseqTransformer):
         return published_vocabularies.from_mbart(count, beside(file, base.PIECES, base.TOKENIZER))
 
     def has_form(self, model: Own, head: str | None) -> bool:
-        has_form = all(model.options.get(name, value) == value for name, value in self.form.items())
-        return model.has_decoder and model.options["output_form"] != "dense" and has_form
+        return model.has_decoder and model.options["output_form"] != "dense" and super().has_form(model, head)
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         eps = model.options["layer_norm_eps"]
@@ -116,10 +115,8 @@ class Bart(FairseqTransformer):
 
     def export(self, model: Own, head: str | None) -> Counterpart:
         state = {name: value for name, value in self.positions(model).items() if not name.startswith("heads.")}
-        left_out, is_scaled = (
-            base.part_names(model.state.keys() - state.keys()),
-            model.options["embedding_scale"] == "sqrt",
-        )
+        left_out = base.part_names(model.state.keys() - state.keys())
+        is_scaled = model.options["embedding_scale"] == "sqrt"
         if model.options["layer_norm_eps"] < TORCH_EPS:
             logger.info("%s: LayerNorm's epsilon becomes %s, the only one of BART", model.path, TORCH_EPS)
             if not is_scaled:

@@ -83,6 +83,7 @@ class Layout:
     config_entries: Mapping[str, str] = {}  # entries of config.json and our options
     #: our options -> their values in files without such an entry; an option that has no entry has no other value
     constants: Mapping[str, Any] = {"layer_norm": "post", "embedding_scale": "none"}
+    form: Mapping[str, Any] = {}  # options that tell its models from those of other layouts
     #: options of ours that have no entry in config.json, since the weights show their values
     expressed: tuple[str, ...] = ("segment_embeddings", "language_positions")
     summed: tuple[str, ...] = ()  # names of parameters in files that our model has as one parameter, their sum
@@ -218,7 +219,7 @@ class Layout:
 
     def has_form(self, model: Own, head: str | None) -> bool:
         """Whether the layout is for models of this form, with the fine-tuned `head` of transformers or None."""
-        return False
+        return all(model.options.get(name, value) == value for name, value in self.form.items())
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         """Reasons against a counterpart in transformers: {feature that it lacks: whether our model has it}."""

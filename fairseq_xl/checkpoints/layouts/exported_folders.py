@@ -35,7 +35,7 @@ def write_transformers(
         origin: its config.json is written as it is if it says the same of weights of the same type.
         generation: the generation_config.json of an unchanged model, which need not exist; None for a new one.
     """
-    config = model.config | {"dtype": dtype}
+    config = _without_dtype(model.config) | {"dtype": dtype}
     if generation is not None:
         if generation.is_file():
             shutil.copyfile(generation, folder / GENERATION)

@@ -36,7 +36,8 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
     and for models that the package cannot express.
     """
     (path,) = (folder / name for name in FILES["sentencepiece"])
-    model = ModelProto.FromString(open_model(path, folder).model.serialized_model_proto())
+    opened = open_model(path, folder)
+    model = ModelProto.FromString(opened.model.serialized_model_proto())
     _check(model, path)
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type in (Piece.NORMAL, Piece.BYTE)}
     rows = names_of_rows(dictionary, scores, suffix)[: dictionary.mask_index]
@@ -50,7 +51,7 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
         row_ids = {row: row_id for row_id, row in enumerate(rows)}
         merges = list(bpe_merges({piece: score for piece, score in scores.items() if piece in row_ids}))
         tokenizer = Tokenizer(models.BPE(row_ids, merges, unk_token=UNK, fuse_unk=True, byte_fallback=byte_fallback))
-    tokenizer.normalizer = _normalizer(model.normalizer_spec)
+    tokenizer.normalizer = _normalizer(model.normalizer_spec, opened.normalizer())
     if not any(WORD_START in piece[1:] for piece in scores):
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=True)
     words = decoders.Metaspace(prepend_scheme="always" if model.normalizer_spec.add_dummy_prefix else "never")
@@ -130,10 +131,8 @@ def _text_steps() -> list[normalizers.Normalizer]:
     return [normalizers.Replace(Regex(pattern), content) for pattern, content in replaced.items()]
 
 
-def _normalizer(rules: NormalizerSpec) -> normalizers.Normalizer:
-    steps = _text_steps()
-    if rules.precompiled_charsmap:
-        steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
+def _normalizer(rules: NormalizerSpec, characters: normalizers.Normalizer | None) -> normalizers.Normalizer:
+    steps = [*_text_steps(), *filter(None, [characters])]
     if rules.remove_extra_whitespaces:
         steps += [normalizers.Replace(Regex(rf"\A +|[ {WORD_START}]+\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     if rules.add_dummy_prefix:

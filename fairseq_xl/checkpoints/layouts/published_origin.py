@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,33 +112,39 @@ def restored(exported: Counterpart, model: Own, head: str | None, is_unchanged: 
     origin, layout = model.origin, exported.layout
     if origin is None or origin.layout != layout.name:
         return exported
-    config, weights, original = exported.config, exported.weights, origin.entries
-    lacking = {layout.canonical(name): value for name, value in origin.parameters.items()}
-    names = {name: written for name, written in origin.names.items() if name not in lacking}
-    present = {layout.canonical(name): name for name in weights}
-    is_unchanged &= names.keys() <= present.keys()
-    if rows is not None:
-        entries = {name: value for name, value in config.items() if name not in _OF_ROWS}
-        if is_unchanged:
-            entries = {}
-        config = {name: value for name, value in original.items() if name != "torch_dtype"}  # another name of dtype
-        config |= entries | {"vocab_size": rows}
-    if not is_unchanged:  # a head that was not read does not fit the trained encoder
-        lacking = {name: value for name, value in lacking.items() if not re.match(layout.ignored_heads, name)}
-    whole, needed = {*present}, {name for name in origin.names if not re.fullmatch("|".join(IGNORED), name)}
-    if not (is_unchanged or head or any(name.startswith("heads.nsp.") for name in model.state)):
-        weights = weights | {name: value for name, value in lacking.items() if name in needed - present.keys()}
-        whole |= lacking.keys()
-    model_type, classes = str(original.get("model_type")), exported.config["architectures"]
-    prefix = layout.class_prefixes.get(model_type, layout.model_class)
-    classes = [name.replace(layout.model_class, prefix, 1) for name in classes]
-    if needed <= whole <= origin.names.keys() | layout.names.ties.keys():
-        classes = original.get("architectures") or classes
+    stored = {layout.canonical(name): value for name, value in origin.parameters.items()}
+    present = {layout.canonical(name): name for name in exported.weights}
+    is_unchanged &= origin.names.keys() <= present.keys() | stored.keys()
     if is_unchanged:
-        classes = original.get("architectures")
-        weights = {written: weights[present[name]] for name, written in names.items()} | origin.parameters
-    config = {name: value for name, value in config.items() if name != "architectures"} | {"model_type": model_type}
-    return replace(exported, config=config | ({"architectures": classes} if classes else {}), weights=weights)
+        read = {written: name for name, written in origin.names.items() if name not in stored}
+        weights = {written: exported.weights[present[name]] for written, name in read.items()} | origin.parameters
+        classes = origin.entries.get("architectures")
+    else:
+        new = head or any(name.startswith("heads.nsp.") for name in model.state)
+        weights, classes = _trained(exported, origin, {} if new else stored, present.keys())
+    config = exported.config
+    if rows is not None:
+        changed = {} if is_unchanged else {name: value for name, value in config.items() if name not in _OF_ROWS}
+        config = origin.entries | changed | {"vocab_size": rows}
+    config = {name: value for name, value in config.items() if name != "architectures"}
+    config |= {"model_type": str(origin.entries.get("model_type"))} | ({"architectures": classes} if classes else {})
+    return replace(exported, config=config, weights=weights)
+
+
+def _trained(exported: Counterpart, origin: Origin, stored: State, present: Collection[str]) -> tuple[State, list[str]]:
+    """Parameters of a trained model with those `stored` ones that its class needs, and its class.
+
+    A head that did not come in does not fit the trained encoder. `present`: the parameters that were exported.
+    """
+    layout = exported.layout
+    stored = {name: value for name, value in stored.items() if not re.match(layout.ignored_heads, name)}
+    needed = {name for name in origin.names if not re.fullmatch("|".join(IGNORED), name)}
+    weights = exported.weights | {name: stored[name] for name in stored.keys() & needed - {*present}}
+    whole = {*present} | stored.keys()
+    if needed <= whole <= origin.names.keys() | layout.names.ties.keys() and origin.entries.get("architectures"):
+        return weights, origin.entries["architectures"]
+    prefix = layout.class_prefixes.get(str(origin.entries.get("model_type")), layout.model_class)
+    return weights, [name.replace(layout.model_class, prefix, 1) for name in exported.config["architectures"]]
 
 
 def keep_tokenizer(source: Path, folder: Path, layout: Layout, symbols: list[str]) -> None:

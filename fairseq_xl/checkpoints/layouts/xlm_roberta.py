@@ -43,7 +43,7 @@ class XlmRoberta(BertStack):
     classifier_names = ("classifier.dense.", "classifier.out_proj.")
     token_types = 1
     summed = ("roberta.embeddings.position_embeddings.weight", "roberta.embeddings.token_type_embeddings.weight")
-    form: Mapping[str, Any] = {"embedding_norm": "added"}  # options that tell its models from those of other layouts
+    form: Mapping[str, Any] = {"embedding_norm": "added"}
 
     def to_ours(self, weights: State, settings: Settings) -> State:
         state = super().to_ours(weights, settings)
@@ -72,9 +72,8 @@ class XlmRoberta(BertStack):
     def has_form(self, model: Own, head: str | None) -> bool:
         if model.has_decoder or SEGMENTS in model.state or model.languages or model.options["output_form"] != "dense":
             return False
-        if any(model.options.get(name, value) != value for name, value in self.form.items()):
-            return False
-        return head != SEQUENCES or has_pooler(model)  # without it, XLM-R's classifier has a layer more
+        fits = head != SEQUENCES or has_pooler(model)  # without it, XLM-R's classifier has a layer more
+        return fits and super().has_form(model, head)
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         reason = "causal attention in an encoder of XLM-R's form"

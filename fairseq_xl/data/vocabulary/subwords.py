@@ -65,7 +65,8 @@ class Source:
 
     def open(self) -> Subwords:
         """Reads the vocabulary; raises `UserError` for files that are missing, damaged or do not fit each other."""
-        return with_added(self.open_pieces(), self.options.get(ADDED, []))
+        pieces, tokens = self.open_pieces(), self.options.get(ADDED)
+        return WithAddedTokens(pieces, tokens) if tokens and not isinstance(pieces, XLMPieces) else pieces
 
     def open_pieces(self) -> Pieces:
         """As `open`, without added tokens."""
@@ -107,12 +108,7 @@ def open_subwords(folder: str | Path) -> Subwords:
 
     Raises `UserError` for a missing or damaged file, and for another one than the folder's manifest names.
     """
-    return with_added(open_pieces(folder), stored_options(folder).get(ADDED, []))
-
-
-def with_added(pieces: Pieces, tokens: list[dict[str, Any]]) -> Subwords:
-    """Sub-words with added tokens; XLM's have none."""
-    return WithAddedTokens(pieces, tokens) if tokens and not isinstance(pieces, XLMPieces) else pieces
+    return _stored(folder).open()
 
 
 def stored_options(folder: str | Path) -> dict[str, Any]:
@@ -125,19 +121,20 @@ def stored_options(folder: str | Path) -> dict[str, Any]:
 
 def open_pieces(folder: str | Path) -> Pieces:
     """As `open_subwords`, without added tokens."""
+    return _stored(folder).open_pieces()
+
+
+def _stored(folder: str | Path) -> Source:
+    """The vocabulary of a data folder, with the errors of `open_subwords` but for damaged files."""
     folder, kind = Path(folder), vocabulary_kind(folder)
-    if kind == "sentencepiece":
-        return open_model(folder / FILES[kind][0], folder)
-    written = read_manifest(folder).get("vocabulary")
-    if not written:
+    source = in_folder(folder, kind, stored_options(folder))
+    if OPTIONS[kind] and not read_manifest(folder).get("vocabulary"):
         raise UserError(f"{folder}: {MANIFEST} is missing, which says how text is prepared for its vocabulary")
-    options = {name: written.get(name) for name in OPTIONS[kind]}
-    if not all(isinstance(value, bool) for value in options.values()):
-        raise UserError(f"{folder / MANIFEST} is damaged: its 'vocabulary' needs {', '.join(options)}")
-    source = in_folder(folder, kind, options)
+    if not all(isinstance(source.options.get(name), bool) for name in OPTIONS[kind]):
+        raise UserError(f"{folder / MANIFEST} is damaged: its 'vocabulary' needs {', '.join(OPTIONS[kind])}")
     for path in filter(Path.is_file, source.files):
         check_hash(path, folder, path.name)
-    return source.open_pieces()
+    return source
 
 
 def open_model(path: str | Path, folder: str | Path) -> SentencePieces:

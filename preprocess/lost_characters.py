@@ -21,7 +21,7 @@ def warn(run: Run, encodings: dict[str, dict], learned: bool) -> None:
         encodings: results of `encode` by encoded name.
         learned: whether the sub-words are those of this text.
     """
-    unit_name = run.subwords.open().units
+    subwords, size = run.subwords.open(), run.config.vocabulary.size
     lost, elsewhere = {}, {}  # {language: counts}, {"language split": counts}
     for folder, split, side in run.config.sides():
         for shard in run.shards_of(split):
@@ -38,22 +38,22 @@ def warn(run: Run, encodings: dict[str, dict], learned: bool) -> None:
         logger.warning(
             "vocabulary: %s of validation and test text that become <unk> and are not in the training text of "
             "their language, with their counts: %s",
-            unit_name,
+            subwords.units,
             _most_common(alone),
         )
     if not any(lost.values()):
         return
     if not learned:
         keep = "a vocabulary that is learned from this text keeps them"
-    elif run.subwords.kind == "xlm":
+    elif run.subwords.kind == "xlm" and len(subwords.symbols) > size:
         keep = "a larger `size` of the vocabulary keeps them"
-    elif (run.config.vocabulary.coverage or 0) < vocabulary.ALL:
+    elif run.subwords.kind != "xlm" and (run.config.vocabulary.coverage or 0) < vocabulary.ALL:
         keep = f"`vocabulary: {{coverage: {vocabulary.ALL}}}` in the description keeps them"
     else:
-        keep = "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
+        keep = "`vocabulary: {sentences: N, alpha: 1}` with a large N learns from all sentences"
     logger.warning(
         "vocabulary: %s of the training text that become <unk>, with their counts: %s; %s",
-        unit_name,
+        subwords.units,
         _most_common(lost),
         keep,
     )

@@ -28,6 +28,7 @@ from fairseq_xl.io.files import replacing
 from fairseq_xl.io.folders import locked
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
+from preprocess.config import NORMALIZATIONS
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
 #: of the argument --vocabulary
@@ -205,7 +206,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="writes DESCRIPTION.train.LANGUAGE, for c.yaml c.train.en, about N sentences of each training text "
         "(default: all)",
     )
-    parser.add_argument("--normalization", help="rules of SentencePiece, as in a corpus description")
+    parser.add_argument("--normalization", choices=NORMALIZATIONS, help="rules of SentencePiece")
     error_reporting.install()
     options = parser.parse_args(arguments)
     folder, languages = options.folder.resolve(), language_codes("--langs", options.langs)

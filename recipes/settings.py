@@ -121,6 +121,8 @@ def difference(before: Record, now: Record) -> str:
             option = f"{new[i - 1]} " if 0 < i <= len(new) and new[i - 1].startswith("-") else ""
             if right is None and left.startswith("--"):
                 left = " ".join(filter(None, old[i : i + 2]))
+            if left is None and right.startswith("--"):
+                right = " ".join([right, *(word for word in new[i + 1 : i + 2] if not word.startswith("--"))])
             return f"then {option}{left or 'nothing'}, now {option}{right or 'nothing'}"
         renamed |= {a for a, b in pairs if a != b}
     compared = [path for path in old_files if path in files or path not in renamed]

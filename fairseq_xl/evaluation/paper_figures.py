@@ -126,15 +126,16 @@ def example(benchmark: str) -> str:
 def selected(arguments: Iterable[str], benchmark: str) -> list[tuple[Table, str]]:
     """Tables and rows with figures of a benchmark that ``CODE`` or ``CODE:ROW`` name; raises `UserError` for others.
 
-    The case of ROW does not count.
+    Case does not count.
     """
-    result = []
+    result, codes = [], {code.lower(): code for code in tables()}
     for argument in arguments:
         code, _, name = argument.partition(":")
-        parts = [table for table in tables().get(code, ()) if table.task(benchmark)]
+        parts = [table for table in tables().get(codes.get(code.lower(), ""), ()) if table.task(benchmark)]
         if not parts:
-            codes = compared_tables(benchmark)
-            raise UserError(f"--compare {argument}: expected CODE or CODE:ROW with one of the codes {codes}")
+            why = f"that table has no figure of {benchmark}, " if code.lower() in codes else ""
+            expected = f"expected CODE or CODE:ROW with one of the codes {compared_tables(benchmark)}"
+            raise UserError(f"--compare {argument}: {why}{expected}")
         rows = [(table, row) for table in parts for row in table.rows if name.lower() in ("", row.lower())]
         if not rows:
             names = dict.fromkeys(row for table in parts for row in table.rows)

@@ -16,6 +16,7 @@ shift 4
 take train_langs -- "$@"
 set -- ${words[@]+"${words[@]}"}
 files=corpora/xnli
+[ -d "$release" ] || refuse "RELEASE $release: no such folder"
 python -m fairseq_xl data read xnli "$release" "$files"
 [ "$init" = random ] || set -- "$@" --init-from "$init"
 bash "$recipes/finetune.sh" classification "$data" "$save_dir" "$files:$files/translate_train" "${train_langs:-en}" \

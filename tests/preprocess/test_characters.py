@@ -151,7 +151,7 @@ def test_what_a_large_corpus_was_not_learned_from_is_named(lettered, tmp_path, c
     prepare(lettered, tmp_path / "data-bin")
     (message,) = warnings(caplog)
     assert "'Ω' (1)" in message and message.endswith(
-        "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
+        "`vocabulary: {sentences: N, alpha: 1}` with a large N learns from all sentences"
     )
 
 

@@ -55,6 +55,8 @@ def test_a_data_folder_with_learned_codes(corpus, tmp_path, fairseq_in_process, 
     words = {word for line in (data / ".stages/sample.txt").open(encoding="utf-8") for word in line.split()}
     assert f"gives at most {sum(len(word) - 1 for word in words)} merges" in caplog.text
     assert any(symbol[0].isupper() for symbol in open_subwords(data).symbols)
+    prepare(change(corpus, vocabulary=LEARNED | {"codes": 1000, "size": 9999, "sentences": 3}), tmp_path / "whole")
+    assert "`vocabulary: {sentences: N, alpha: 1}` with a large N learns from all sentences" in caplog.text
 
 
 @pytest.mark.parametrize(

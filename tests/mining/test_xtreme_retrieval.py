@@ -9,7 +9,9 @@ from fairseq_xl.commands import search_bitext, search_xtreme
 from fairseq_xl.errors import UserError
 from fairseq_xl.mining.bitext_mining import distinct
 from tests.commands import pretraining, trained
-from tests.tasks.tiny_text import WORDS, sentences
+from tests.tasks.conversion_builders import original, run  # noqa: F401
+from tests.tasks.sentence_encoders import sentences  # noqa: F401
+from tests.tasks.tiny_text import WORDS, sentences as written
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def checkpoint(data_bin, tmp_path_factory):
 @pytest.fixture
 def download(tmp_path):
     """German and English files; the sentences are the same on both sides, some of them without translation."""
-    lines = list(dict.fromkeys(sentences(WORDS, 60, "retrieval")["en"]))
+    lines = list(dict.fromkeys(written(WORDS, 60, "retrieval")["en"]))
     for split, kept in (("dev", lines[:14]), ("test", lines[14:28])):
         rows = {"de": kept[:10], "en": kept[4:]}
         for code, texts in rows.items():
@@ -121,6 +123,20 @@ def test_what_is_refused(data_bin, checkpoint, download, capsys, change, more, m
     with pytest.raises(UserError, match=message):
         printed(capsys, search_xtreme, checkpoint, data_bin, download, download / "out", *more)
     assert not (download / "out").exists()
+
+
+@pytest.mark.parametrize("sentences", ["mean"], indirect=True)
+def test_a_sentence_encoder_embeds_as_sentence_transformers(sentences, download, capsys):
+    """With pooling, length and default prompt of its folder."""
+    run(download / "theirs", download / "ours")
+    english, german = ((download / f"tatoeba/de-en.{code}").read_text("utf-8").splitlines() for code in ("en", "de"))
+    german = [line[::-1] for line in german]  # other texts than in English
+    write(download / "tatoeba/de-en.de", "".join(f"{line}\n" for line in german))
+    result = printed(capsys, search_xtreme, *[download / "ours"] * 2, download, download / "out", "--langs", "de")
+    assert (result["layer"], result["pooling"]) == (2, "mean")
+    similarities = sentences.encode(english) @ sentences.encode(german).T
+    rows = (download / "out/tatoeba/test-de.tsv").read_text().split()
+    assert [*map(int, rows)] == similarities.argmax(1).tolist() and len({*rows}) > 1
 
 
 def test_without_bucc_a_layer_is_needed(data_bin, checkpoint, download, capsys):

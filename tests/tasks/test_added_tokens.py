@@ -103,6 +103,14 @@ def test_ids_are_those_of_transformers(folders, tmp_path):
         for names in encoded(ours)
     ]
     assert rows == [tokenizer(line, add_special_tokens=False)["input_ids"] for line in LINES]
+    encode = TextEncoder(ours, loaded.task.dictionary)
+    for line in LINES:  # a piece has no space in front there; ▁ alone is the next character there, and the space here
+        expected = tokenizer(line, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        spans = [(begin, end) for begin, end in encode.spans(line, "en")[1].tolist()]
+        assert len(spans) == len(expected)
+        for (begin, end), offsets in zip(spans, expected):
+            word = line[begin:end].lstrip()
+            assert not word or offsets in ((begin, end), (end - len(word), end)), line
 
 
 def test_other_folders_have_them(folders, kind, tmp_path):

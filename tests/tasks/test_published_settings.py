@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+import yaml
 from safetensors.torch import load_file
 
+import fairseq_xl
 from fairseq_xl.checkpoints.description import describe
 from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
@@ -21,12 +23,16 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity
 from fairseq_xl.inference.cards import model_card
 from fairseq_xl.io.checkpoints import load_plain
+from preprocess import binarize
+from preprocess.pipeline import prepare
 from tests.command_line import cli
 from tests.commands import CPU, run_train
+from tests.tasks.conftest import preprocess_here
 from tests.tasks.conversion_builders import (  # noqa: F401
     SENTENCES,
     TEXT,
     camembert,
+    framed,
     mbart,
     mbert,
     original,
@@ -35,6 +41,7 @@ from tests.tasks.conversion_builders import (  # noqa: F401
     xlm_roberta,
 )
 from tests.tasks.sentence_encoders import embedded, sentences  # noqa: F401
+from tests.tasks.tiny_text import write
 
 FAMILIES = {"RobertaForMaskedLM": roberta, "CamembertForMaskedLM": camembert, "BertForPreTraining": mbert}
 
@@ -117,25 +124,51 @@ def test_a_stored_config_names_no_code():
         _ = origin.entries
 
 
+@pytest.fixture
+def trained(original, data_bin, tmp_path):
+    """Converts a family's model and trains it for an update on text of its vocabulary; the model and the checkpoint."""
+
+    def trained(name):
+        theirs = FAMILIES[name](original, data_bin)
+        run(original, tmp_path / "ours", "--langs", "en,de")
+        files = {code: {"train": str(tmp_path / f"train.{code}")} for code in ("en", "de")}
+        for code in files:
+            write(tmp_path / f"train.{code}", TEXT)
+        description = {"languages": [*files], "monolingual": files}
+        (tmp_path / "text.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(binarize, "run_fairseq", preprocess_here)
+            prepare(tmp_path / "text.yaml", tmp_path / "data", vocabulary_from=tmp_path / "ours")
+        return theirs, train(tmp_path / "data", tmp_path / "run", tmp_path / "ours", lr=0.01)
+
+    return trained
+
+
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_trained_model_is_of_the_class_that_came_in(original, data_bin, tmp_path, name):
+def test_a_trained_model_is_of_the_class_that_came_in(trained, tmp_path, name):
     """Also in the order of rows of this package; mBERT has its pooler and next-sentence classifier."""
-    theirs = FAMILIES[name](original, data_bin)
-    run(original, tmp_path / "ours")
-    trained = changed(tmp_path / "ours", lambda content: None)
-    shutil.copytree(tmp_path / "ours", tmp_path / "data", ignore=shutil.ignore_patterns("published"))
+    theirs, checkpoint = trained(name)
+    before, states = theirs.state_dict(), []
     for data in ("ours", "data"):
-        run(trained, tmp_path / f"of {data}", "--data", tmp_path / data)
-        config = transformers.AutoConfig.from_pretrained(tmp_path / f"of {data}")
-        assert config.architectures == [name] and config.model_type == theirs.config.model_type
-        back, state = (
-            getattr(transformers, name).from_pretrained(tmp_path / f"of {data}").state_dict(),
-            theirs.state_dict(),
-        )
-        assert back.keys() == state.keys()
-        moved = ("word_embeddings", "predictions.bias", "decoder", "lm_head.bias") if data == "data" else ()  # rows
-        same = [key for key in state if not any(name in key for name in moved)]
-        assert len(same) > 20 and all(torch.equal(back[key], state[key]) for key in same)
+        run(checkpoint, tmp_path / f"of {data}", "--data", tmp_path / data)
+        back = getattr(transformers, name).from_pretrained(tmp_path / f"of {data}").eval()
+        assert back.config.architectures == [name] and back.config.model_type == theirs.config.model_type
+        states.append(back.state_dict())
+        assert states[-1].keys() == before.keys()
+    moved = ("word_embeddings", "predictions.bias", "decoder", "lm_head.bias")  # rows
+    same = [key for key in before if not any(part in key for part in moved)]
+    assert len(same) > 20 and all(torch.equal(states[0][key], states[1][key]) for key in same)
+    unread = [key for key in before if "pooler" in key or "seq_relationship" in key]
+    assert len(unread) == 4 * (name == "BertForPreTraining")
+    assert all(torch.equal(states[0][key], before[key]) for key in unread)
+    assert sum(not torch.equal(states[0][key], before[key]) for key in same) > 20
+    loaded = fairseq_xl.load(checkpoint, tmp_path / "data")
+    tokens = framed(loaded, "en")
+    real = tokens.ne(1)
+    with torch.no_grad():
+        expected = loaded.model.output(loaded.model.encode(tokens, padding_mask=~real, segments=0 * tokens))
+        logits = back(tokens, attention_mask=real.long())[0]
+    torch.testing.assert_close(logits[real], expected[real], atol=1e-5, rtol=0)
 
 
 def test_the_tokenizer_is_true_of_the_trained_model(original, data_bin, tmp_path):

@@ -50,19 +50,20 @@ def roberta(folder, data_bin):
 
 
 def xlm_roberta_xl(folder, data_bin):
-    """Rows of padding as in the released models: more than 64."""
-    return like_xlm_roberta(folder, data_bin, "XLMRobertaXL", 72)
+    """Rows of padding as in the released models: more than 64, to a multiple of a power of two."""
+    return like_xlm_roberta(folder, data_bin, "XLMRobertaXL", 2, multiple=256)
 
 
 def camembert(folder, data_bin):
     return like_xlm_roberta(folder, data_bin, "Camembert", 5)
 
 
-def like_xlm_roberta(folder, data_bin, family, special):
-    """A model whose vocabulary has `special` symbols more than the SentencePiece model."""
+def like_xlm_roberta(folder, data_bin, family, special, multiple=1):
+    """A model whose vocabulary has `special` symbols more than the SentencePiece model, padded to a `multiple`."""
     shutil.copy(data_bin / "sentencepiece.model", folder / "sentencepiece.bpe.model")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
-    config = getattr(transformers, f"{family}Config")(vocab_size=len(pieces) + special, **XLM_R)
+    size = -(-(len(pieces) + special) // multiple) * multiple
+    config = getattr(transformers, f"{family}Config")(vocab_size=size, **XLM_R)
     return saved(getattr(transformers, f"{family}ForMaskedLM")(config), folder)
 
 

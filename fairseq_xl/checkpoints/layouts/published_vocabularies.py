@@ -52,7 +52,7 @@ MBART50_LANGUAGES = [
 ]
 XLM_MASK = "<special1>"
 NLLB_LANGUAGE = re.compile("[a-z]{3}_[A-Z][a-z]{3}")
-MOST_PADDING = 64  # one more than the rows that pad a table to a multiple of 64
+FEW_ROWS, LARGEST_MULTIPLE = 64, 1024  # of padding: `_padding`
 
 logger = logging.getLogger(__name__)
 
@@ -106,9 +106,9 @@ class Vocabulary:
     rows: list[int] | None = None
 
 
-def from_pieces(count: int, origin: Path, most_padding: int = MOST_PADDING) -> Vocabulary:
+def from_pieces(count: int, origin: Path) -> Vocabulary:
     """Reads XLM-R's vocabulary from dict.txt, a SentencePiece model or tokenizer.json; `count` rows."""
-    return _in_our_order(count, _with_added(read_symbols(origin), origin), origin, most_padding=most_padding)
+    return _in_our_order(count, _with_added(read_symbols(origin), origin), origin)
 
 
 def _with_added(listed: list[str], origin: Path) -> list[str]:
@@ -144,15 +144,13 @@ def from_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Voca
     return _in_our_order(count, listed[:-1] if count == len(listed) - 1 else listed, origin, among)
 
 
-def _in_our_order(
-    count: int, listed: list[str], origin: Path, among: Collection[str] = (), most_padding: int = MOST_PADDING
-) -> Vocabulary:
+def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection[str] = ()) -> Vocabulary:
     """Makes the vocabulary of a list of symbols by row.
 
     Languages are ``[xx]`` and mBART's codes behind ``<mask>``. If nothing is behind it, they are the listed symbols of
     `among`: other pieces may look like ``[xx]``, as XLM-R's ``[1]``.
     """
-    padding = _padding(count, len(listed), origin, most_padding)
+    padding = _padding(count, len(listed), origin)
     listed = [f"{PADDING}{symbol}" if symbol.endswith(">NOTUSED") else symbol for symbol in listed]  # of CamemBERT
     missing = [symbol for symbol in SPECIAL if symbol not in listed]
     if missing:
@@ -235,11 +233,16 @@ def _in_order(numbered: object, origin: Path) -> list[str]:
     return words
 
 
-def _padding(rows: int, symbols: int, origin: Path, most: int = MOST_PADDING) -> list[str]:
-    """Names of rows behind the symbols, to which programs pad a table; `UserError` for another number of symbols."""
+def _padding(rows: int, symbols: int, origin: Path) -> list[str]:
+    """Names of rows behind the symbols, to which programs pad a table; `UserError` for another number of symbols.
+
+    They are fewer than 64, or the rows are the multiple of a power of two, at most 1,024, that follows the symbols:
+    Multilingual-MiniLM has 250,037 rows for 250,002 symbols, XLM-R XL 250,880.
+    """
     padding = rows - symbols
     is_complete = origin.name == "dict.txt" or origin.suffix == ".pth"  # they list padding, or have none
-    if not 0 <= padding < (1 if is_complete else most):
+    multiple = min(rows & -rows, LARGEST_MULTIPLE)  # the largest power of two that divides the rows
+    if not 0 <= padding < (1 if is_complete else max(FEW_ROWS, multiple)):
         raise UserError(f"its token embeddings have {rows} rows, but {origin} lists {symbols} symbols")
     if padding:
         logger.warning("%s lists %d symbols: %d rows of the token embeddings are padding", origin, symbols, padding)

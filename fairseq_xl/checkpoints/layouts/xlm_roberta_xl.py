@@ -2,17 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from fairseq_xl.checkpoints.layouts import published_vocabularies
-from fairseq_xl.checkpoints.layouts.base import Layout, Settings
+from fairseq_xl.checkpoints.layouts.base import Layout
 from fairseq_xl.checkpoints.layouts.bert import encoder_names
 from fairseq_xl.checkpoints.layouts.name_mapping import Names
-from fairseq_xl.checkpoints.layouts.published_files import beside
 from fairseq_xl.checkpoints.layouts.xlm_roberta import XlmRoberta
 
-PADDING = 1 << 10  # more than the rows of padding: the released tables have 250,880 rows for 250,002 symbols
 _LAYER = "roberta.encoder.layer.{n}."
 _NORMS: Names = {
     "encoder.layers.{n}.self_attention_norm.*": f"{_LAYER}attention.self_attn_layer_norm.*",
@@ -34,6 +30,3 @@ class XlmRobertaXl(XlmRoberta):
     model_class = "XLMRobertaXL"
     form: Mapping[str, Any] = {"layer_norm": "pre", "embedding_norm": "none"}
     constants: Mapping[str, Any] = {**XlmRoberta.constants, **form}
-
-    def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
-        return published_vocabularies.from_pieces(count, beside(file, *self.vocabulary_files), PADDING)

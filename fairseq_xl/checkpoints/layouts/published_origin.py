@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fairseq_xl.checkpoints.layouts.base import (
     IGNORED,
     LAYOUTS,
@@ -114,10 +117,14 @@ def restored(exported: Counterpart, model: Own, head: str | None, is_unchanged: 
         return exported
     stored = {layout.canonical(name): value for name, value in origin.parameters.items()}
     present = {layout.canonical(name): name for name in exported.weights}
+    summed = [name for name in layout.summed if name in stored]
+    if summed and not _is_sum(exported.weights[present[layout.summed[0]]], [stored[name] for name in summed]):
+        stored = {name: value for name, value in stored.items() if name not in summed}  # they were trained
     is_unchanged &= origin.names.keys() <= present.keys() | stored.keys()
     if is_unchanged:
         read = {written: name for name, written in origin.names.items() if name not in stored}
-        weights = {written: exported.weights[present[name]] for written, name in read.items()} | origin.parameters
+        weights = {written: exported.weights[present[name]] for written, name in read.items()}
+        weights |= {name: value for name, value in origin.parameters.items() if layout.canonical(name) in stored}
         classes = origin.entries.get("architectures")
     else:
         new = head or any(name.startswith("heads.nsp.") for name in model.state)
@@ -129,6 +136,13 @@ def restored(exported: Counterpart, model: Own, head: str | None, is_unchanged: 
     config = {name: value for name, value in config.items() if name != "architectures"}
     config |= {"model_type": str(origin.entries.get("model_type"))} | ({"architectures": classes} if classes else {})
     return replace(exported, config=config, weights=weights)
+
+
+def _is_sum(total: Tensor, tables: list[Tensor]) -> bool:
+    """Whether a table (N, C) is the sum of tables of N rows or one."""
+    if not {tuple(table.shape) for table in tables} <= {(rows, total.size(1)) for rows in (1, len(total))}:
+        return False
+    return torch.equal(sum((table.float() for table in tables), torch.zeros_like(total)), total)
 
 
 def _trained(exported: Counterpart, origin: Origin, stored: State, present: Collection[str]) -> tuple[State, list[str]]:

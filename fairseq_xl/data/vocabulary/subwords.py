@@ -4,10 +4,10 @@ Each kind has files of fixed names in the folder, and the manifest says which ki
 Imports neither torch nor fairseq.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, Protocol, TypeVar, cast, get_args
 
 from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.vocabulary.added_tokens import WithAddedTokens, check_tokens
@@ -19,6 +19,7 @@ from fairseq_xl.io.fingerprints import sha256_of
 
 Pieces = SentencePieces | XLMPieces | WordPieces
 Kind = Literal["sentencepiece", "xlm", "wordpiece"]
+Result = TypeVar("Result")
 #: kind -> its files in a data folder
 FILES: dict[Kind, tuple[str, ...]] = {
     "sentencepiece": ("sentencepiece.model",),
@@ -108,7 +109,7 @@ def open_subwords(folder: str | Path) -> Subwords:
 
     Raises `UserError` for a missing or damaged file, and for another one than the folder's manifest names.
     """
-    return _stored(folder).open()
+    return _read(folder, Source.open)
 
 
 def stored_options(folder: str | Path) -> dict[str, Any]:
@@ -121,20 +122,21 @@ def stored_options(folder: str | Path) -> dict[str, Any]:
 
 def open_pieces(folder: str | Path) -> Pieces:
     """As `open_subwords`, without added tokens."""
-    return _stored(folder).open_pieces()
+    return _read(folder, Source.open_pieces)
 
 
-def _stored(folder: str | Path) -> Source:
-    """The vocabulary of a data folder, with the errors of `open_subwords` but for damaged files."""
+def _read(folder: str | Path, method: Callable[[Source], Result]) -> Result:
+    """What a method of the `Source` of a data folder returns, with the errors of `open_subwords`."""
     folder, kind = Path(folder), vocabulary_kind(folder)
     source = in_folder(folder, kind, stored_options(folder))
     if OPTIONS[kind] and not read_manifest(folder).get("vocabulary"):
         raise UserError(f"{folder}: {MANIFEST} is missing, which says how text is prepared for its vocabulary")
     if not all(isinstance(source.options.get(name), bool) for name in OPTIONS[kind]):
         raise UserError(f"{folder / MANIFEST} is damaged: its 'vocabulary' needs {', '.join(OPTIONS[kind])}")
+    subwords = method(source)
     for path in filter(Path.is_file, source.files):
         check_hash(path, folder, path.name)
-    return source
+    return subwords
 
 
 def open_model(path: str | Path, folder: str | Path) -> SentencePieces:

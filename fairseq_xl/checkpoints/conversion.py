@@ -13,7 +13,6 @@ from typing import Any
 from fairseq_xl.checkpoints.layouts import exported_folders, published_origin
 from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PLUGIN, TOKENIZER, Counterpart
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages, read_own
-from fairseq_xl.checkpoints.layouts.published_files import GENERATION
 from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.parameter_names import BIAS, TOKENS
@@ -44,7 +43,7 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
         raise UserError(
             f"{model.path} has language embeddings, and programs that read its folder name no language: {ways}"
         )
-    dtype = options.dtype or (model.origin.dtype if model.origin and not model.updates else "float32")
+    dtype = options.dtype or "float32"
     with new_folder(output) as folder:
         if kind == "fairseq":
             pieces = data / SENTENCEPIECE
@@ -66,8 +65,10 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
             if tokenizer:
                 start, rows = None if start is None else tokenizer.rows.index(start), len(tokenizer.rows)
             result = published_origin.restored(result, model, head_class, is_unchanged, rows)
-            is_same = is_unchanged and not options.lang
-            generation = tokenizer.folder / GENERATION if tokenizer and is_same else None
+            unchanged = model.origin if is_unchanged and not options.lang else None
+            unchanged = unchanged if unchanged and unchanged.layout == result.layout.name else None
+            dtype = options.dtype or (unchanged.dtype if unchanged else "") or "float32"
+            generation = unchanged.generation if unchanged and tokenizer else None
             exported_folders.write_transformers(folder, result, dtype, start, model.origin, generation)
             if tokenizer and not options.no_tokenizer:
                 tokenizer.write(folder, model)

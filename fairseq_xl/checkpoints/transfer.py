@@ -188,7 +188,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
     content = published_models.read(path)
     if isinstance(content, published_models.Published):
         if content.left_out:
-            logger.warning("%s: the head of fine-tuning is left out: %s", path, ", ".join(content.left_out))
+            logger.warning("%s: the head of fine-tuning is not read: %s", path, ", ".join(content.left_out))
         if type(model).backbone != TRANSFORMER:
             raise UserError(f"{path} holds {TRANSFORMER}, this model is {type(model).backbone}")
         options, origin = content.options, content.origin

@@ -50,8 +50,8 @@ def roberta(folder, data_bin):
 
 
 def xlm_roberta_xl(folder, data_bin):
-    """Rows of padding as in the released models: more than 64, to a multiple of a power of two."""
-    return like_xlm_roberta(folder, data_bin, "XLMRobertaXL", 2, multiple=256)
+    """Rows of padding to a multiple of a power of two."""
+    return like_xlm_roberta(folder, data_bin, "XLMRobertaXL", 2, multiple=64)
 
 
 def camembert(folder, data_bin):

@@ -1,15 +1,17 @@
 """A folder of transformers that comes in and goes out unchanged is the same, file for file and tensor for tensor."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel, BertTokenizer, MBartTokenizer, pipeline
 
 import fairseq_xl
-from fairseq_xl.checkpoints.layouts import published_files
+from fairseq_xl.checkpoints.layouts import published_files, published_vocabularies
 from fairseq_xl.checkpoints.parameter_names import BIAS
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_plain
 from tests.published_text import write_wordpiece
 from tests.tasks.conversion_builders import (  # noqa: F401
     SENTENCES,
@@ -69,6 +71,39 @@ def test_an_unchanged_model_is_the_same_folder(original, data_bin, tmp_path, fam
     (tmp_path / "ours/published/origin.json").write_text("{}")
     with pytest.raises(UserError, match="origin.json is damaged: expected what `fairseq-xl model convert` wrote"):
         run(tmp_path / "ours", tmp_path / "again")
+
+
+def test_weights_of_several_types_go_out_in_32_bits(original, data_bin, tmp_path):
+    model = xlm_roberta(original, data_bin).half()
+    model.get_input_embeddings().float()
+    model.save_pretrained(original)
+    change_config(original, dtype=None, torch_dtype="float16")
+    run(original, tmp_path / "ours")
+    run(tmp_path / "ours", tmp_path / "back")
+    back = type(model).from_pretrained(tmp_path / "back")
+    assert all(torch.equal(value, model.state_dict()[name].float()) for name, value in back.state_dict().items())
+    assert back.dtype == torch.float32
+
+
+def test_a_stored_parameter_that_the_folder_had_not_is_refused(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    run(original, tmp_path / "ours")
+    state = load_plain(tmp_path / "ours/checkpoint.pt")
+    state["task_state"]["published"]["parameters"]["other.weight"] = torch.zeros(1)
+    torch.save(state, tmp_path / "ours/checkpoint.pt")
+    with pytest.raises(UserError, match="task_state.published does not describe a published folder"):
+        run(tmp_path / "ours", tmp_path / "back")
+
+
+@pytest.mark.parametrize(
+    "rows, symbols, names", [(250_880, 250_002, 878), (250_037, 250_002, 35), (1024, 896, None), (512, 3, None)]
+)
+def test_rows_of_padding(rows, symbols, names):
+    if names:
+        assert len(published_vocabularies._padding(rows, symbols, Path("tokenizer.json"))) == names
+    else:
+        with pytest.raises(UserError, match=f"its token embeddings have {rows} rows, but .* lists {symbols} symbols"):
+            published_vocabularies._padding(rows, symbols, Path("tokenizer.json"))
 
 
 def test_the_values_of_weights_are_read_once(original, data_bin, tmp_path, monkeypatch):

@@ -197,13 +197,10 @@ class Layout:
         classes = settings.get("architectures") or ()
         kind = next((kind for kind in (SEQUENCES, TOKEN_LABELS, QUESTIONS) for name in classes if kind in name), "")
         names = self.head_names(kind)
-        if not kind or not weights.keys() >= {*names.values()}:
+        if not kind or not weights.keys() >= {*names.values()} or settings.get("problem_type") not in (None, ONE_LABEL):
             return None
         state = {parameter: weights[name].float() for parameter, name in names.items()}
         bias, channels = list(state.values())[-1].flatten(), self.setting(settings, "embed_dim")
-        is_score = kind == SEQUENCES and len(bias) == 1  # of a ranking
-        if not is_score and settings.get("problem_type") not in (None, ONE_LABEL):
-            return None
         shapes = [(channels, channels), (channels,), (len(bias), channels), (len(bias),)]
         if [tuple(value.shape) for value in state.values()] != shapes[-len(state) :]:
             raise UserError(f"its {names['1.weight' if len(state) == 2 else 'pooler.weight']} has another shape")
@@ -219,7 +216,7 @@ class Layout:
 
     def has_form(self, model: Own, head: str | None) -> bool:
         """Whether the layout is for models of this form, with the fine-tuned `head` of transformers or None."""
-        return all(model.options.get(name, value) == value for name, value in self.form.items())
+        return bool(self.form) and all(model.options.get(name, value) == value for name, value in self.form.items())
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         """Reasons against a counterpart in transformers: {feature that it lacks: whether our model has it}."""

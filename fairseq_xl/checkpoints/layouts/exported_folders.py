@@ -26,19 +26,19 @@ def write_transformers(
     dtype: str,
     start: int | None = None,
     origin: Origin | None = None,
-    generation: Path | None = None,
+    generation: str | None = None,
 ) -> None:
     """Writes weights of a type in `DTYPES`, and configs.
 
     Args:
         start: the decoder's first symbol, None if it varies.
         origin: its config.json is written as it is if it says the same of weights of the same type.
-        generation: the generation_config.json of an unchanged model, which need not exist; None for a new one.
+        generation: text of the generation_config.json of an unchanged model, "" for no file; None for a new one.
     """
     config = _without_dtype(model.config) | {"dtype": dtype}
     if generation is not None:
-        if generation.is_file():
-            shutil.copyfile(generation, folder / GENERATION)
+        if generation:
+            (folder / GENERATION).write_text(generation, encoding="utf-8")
     elif config.get("is_encoder_decoder"):
         symbols: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": start}
         follows_eos = config.get("decoder_start_token_id") == EOS  # the language's symbol follows </s>

@@ -65,7 +65,7 @@ def origin_of(
     named = {name: value.to("meta") for name, value in state.items() if not name.startswith("heads.")}
     present = {layout.canonical(name) for name in layout.to_theirs(named)}
     names = {layout.canonical(name): name for name in weights}
-    absent = names.keys() - present | {*layout.summed}
+    absent = (names.keys() - present) | {*layout.summed}
     lacking = [key for key in names if key in absent and not (reads_head and re.match(layout.ignored_heads, key))]
     dtypes = {str(value.dtype).removeprefix("torch.") for value in weights.values() if value.is_floating_point()}
     try:
@@ -73,7 +73,7 @@ def origin_of(
     except UserError as error:
         logger.warning("settings of sentence embeddings are left out: %s", error)
         settings = None
-    text, file = json.dumps(config), folder / CONFIG
+    text, file, searched = json.dumps(config), folder / CONFIG, folder / GENERATION
     if file.is_file() and json_object(file) == config:  # without the changes of an adapter
         text = decoded(read_whole(file), file)
     return Origin(
@@ -84,7 +84,8 @@ def origin_of(
         names=names,
         parameters={names[key]: weights[names[key]].clone() for key in lacking},
         sentences=dict(settings.files) if settings else {},
-        dtype=min(dtypes) if len(dtypes) == 1 and dtypes <= DTYPES.keys() else "float32",
+        dtype=min(dtypes) if len(dtypes) == 1 and dtypes <= DTYPES.keys() else "",
+        generation=decoded(read_whole(searched), searched) if searched.is_file() else "",
     )
 
 
@@ -132,7 +133,9 @@ def restored(exported: Counterpart, model: Own, head: str | None, is_unchanged: 
     config = exported.config
     if rows is not None:
         changed = {} if is_unchanged else {name: value for name, value in config.items() if name not in _OF_ROWS}
-        config = origin.entries | changed | {"vocab_size": rows}
+        stale = ("problem_type",) if head and not is_unchanged else ()
+        entries = {name: value for name, value in origin.entries.items() if name not in stale}
+        config = entries | changed | {"vocab_size": rows}
     config = {name: value for name, value in config.items() if name != "architectures"}
     config |= {"model_type": str(origin.entries.get("model_type"))} | ({"architectures": classes} if classes else {})
     return replace(exported, config=config, weights=weights)
@@ -148,7 +151,7 @@ def _is_sum(total: Tensor, tables: list[Tensor]) -> bool:
 def _trained(exported: Counterpart, origin: Origin, stored: State, present: Collection[str]) -> tuple[State, list[str]]:
     """Parameters of a trained model with those `stored` ones that its class needs, and its class.
 
-    A head that did not come in does not fit the trained encoder. `present`: the parameters that were exported.
+    A head that was not read does not fit the trained encoder. `present`: the parameters that were exported.
     """
     layout = exported.layout
     stored = {name: value for name, value in stored.items() if not re.match(layout.ignored_heads, name)}
@@ -175,7 +178,7 @@ def keep_tokenizer(source: Path, folder: Path, layout: Layout, symbols: list[str
         return
     target = folder / FOLDER
     target.mkdir()
-    for name in (*TOKENIZER_FILES, GENERATION):
+    for name in TOKENIZER_FILES:
         if file.with_name(name).is_file():
             shutil.copyfile(file.with_name(name), target / name)
     dictionary = XLDictionary.load(folder / "dict.txt")

@@ -236,13 +236,14 @@ def _in_order(numbered: object, origin: Path) -> list[str]:
 def _padding(rows: int, symbols: int, origin: Path) -> list[str]:
     """Names of rows behind the symbols, to which programs pad a table; `UserError` for another number of symbols.
 
-    They are fewer than 64, or the rows are the multiple of a power of two, at most 1,024, that follows the symbols:
-    Multilingual-MiniLM has 250,037 rows for 250,002 symbols, XLM-R XL 250,880.
+    They are fewer than 64, or at most an eighth of the symbols, where the number of rows is the smallest multiple of a
+    power of two, at most 1,024, that holds all symbols: Multilingual-MiniLM has 250,037 rows for 250,002 symbols, XLM-R
+    XL 250,880.
     """
     padding = rows - symbols
     is_complete = origin.name == "dict.txt" or origin.suffix == ".pth"  # they list padding, or have none
     multiple = min(rows & -rows, LARGEST_MULTIPLE)  # the largest power of two that divides the rows
-    if not 0 <= padding < (1 if is_complete else max(FEW_ROWS, multiple)):
+    if not 0 <= padding < (1 if is_complete else max(FEW_ROWS, min(multiple, symbols // 8 + 1))):
         raise UserError(f"its token embeddings have {rows} rows, but {origin} lists {symbols} symbols")
     if padding:
         logger.warning("%s lists %d symbols: %d rows of the token embeddings are padding", origin, symbols, padding)

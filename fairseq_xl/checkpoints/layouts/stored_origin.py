@@ -20,8 +20,8 @@ from fairseq_xl.io.files import parsed_object
 
 KEY = "published"  # in the state of the task
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-_KINDS = {"layout": str, "framing": str, "has_output": bool, "config": str, "dtype": str}
-_KINDS |= {"names": dict, "parameters": dict, "sentences": dict}
+_KINDS: dict[str, Any] = {"layout": str, "framing": str, "has_output": bool, "config": str, "dtype": str}
+_KINDS |= {"names": dict, "parameters": dict, "sentences": dict, "generation": str | None}
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Origin:
     names: dict[str, str]  # of the parameters: the layout's -> those in the file
     parameters: State  # those that our model lacks, such as a pooler, or has as a sum, by their names in the file
     sentences: dict[str, str]  # {name: text} of the files of sentence-transformers
-    dtype: str = "float32"  # of the weights, a name of `DTYPES`; float32 for weights of several types
+    dtype: str = ""  # of the weights, a name of `DTYPES`; "": they have several types, or it is not known
+    generation: str | None = None  # the text of generation_config.json, "" without the file; None: not known
 
     @cached_property
     def settings(self) -> SentenceSettings | None:
@@ -63,11 +64,11 @@ def stored_origin(task_state: Mapping[str, Any], path: object) -> Origin | None:
     damaged = UserError(f"{path} is damaged: task_state.{KEY} does not describe a published folder")
     if not isinstance(stored, dict):
         raise damaged
-    entries: dict[str, Any] = {"dtype": "float32", **stored}  # earlier versions stored no type
+    entries: dict[str, Any] = {"dtype": "", "generation": None, **stored}  # earlier versions stored neither
     check_values(entries, _KINDS, f"task_state.{KEY}", path, _KINDS)
     texts = [*entries["names"].items(), *entries["sentences"].items(), *((name, "") for name in entries["parameters"])]
     has_tensors = all(isinstance(value, Tensor) for value in entries["parameters"].values())
-    has_tensors &= entries["dtype"] in DTYPES
+    has_tensors &= entries["dtype"] in ("", *DTYPES) and entries["parameters"].keys() <= {*entries["names"].values()}
     if not has_tensors or not all(isinstance(text, str) for pair in texts for text in pair):
         raise damaged
     return Origin(**{name: entries[name] for name in _KINDS})

@@ -133,9 +133,9 @@ def selected(arguments: Iterable[str], benchmark: str) -> list[tuple[Table, str]
         code, _, name = argument.partition(":")
         parts = [table for table in tables().get(codes.get(code.lower(), ""), ()) if table.task(benchmark)]
         if not parts:
-            why = f"that table has no figure of {benchmark}, " if code.lower() in codes else ""
+            reason = f" has no figure of {benchmark}" if code.lower() in codes else ""
             expected = f"expected CODE or CODE:ROW with one of the codes {compared_tables(benchmark)}"
-            raise UserError(f"--compare {argument}: {why}{expected}")
+            raise UserError(f"--compare {argument}{reason}: {expected}")
         rows = [(table, row) for table in parts for row in table.rows if name.lower() in ("", row.lower())]
         if not rows:
             names = dict.fromkeys(row for table in parts for row in table.rows)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # unsupervised.sh DATA SAVE_DIR [--langs en,de] [--config FILE ...] [--flag value ...]: trains translation between
-# languages without parallel text (X11), in all directions between them (default: all languages of DATA). --init-from, or --init-embeddings-from, sets pre-trained weights. The model has
-# the paper's size; --config recipes/xlm/config/unsupervised-toy.yaml makes it small. A repeated run resumes.
+# languages without parallel text (X11), in all directions between them (default: all languages of DATA). --init-from,
+# or --init-embeddings-from, sets pre-trained weights. The model has the paper's size; --config
+# recipes/xlm/config/unsupervised-toy.yaml makes it small. A repeated run resumes.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 arguments data save_dir -- "$@"

@@ -1,8 +1,7 @@
 """The language module of a task's model, in training and evaluation (Artetxe et al. 2020, section 2)."""
 
-import fnmatch
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
@@ -17,8 +16,6 @@ from fairseq_xl.io.options import option
 from fairseq_xl.models.monotrans import XLMonoTransModel
 
 logger = logging.getLogger(__name__)
-
-PATTERN = "language-module"  # stands for all parameters of the language module among patterns of parameter names
 
 
 @dataclass
@@ -163,17 +160,3 @@ def _shared(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
         return []
     positions = model.cfg.language_positions
     return [(name, value) for name, value in model.named_parameters() if not in_module(name, positions)]
-
-
-def matching_parameters(model: nn.Module, patterns: Iterable[str], option: str) -> set[str]:
-    """Names of parameters that match a pattern (``language-module``: all of it); `UserError` if one matches none."""
-    names, matching = [name for name, _ in model.named_parameters()], set()
-    for pattern in patterns:
-        if pattern == PATTERN and isinstance(model, XLMonoTransModel):
-            matches = [name for name in names if in_module(name, model.cfg.language_positions)]
-        else:
-            matches = fnmatch.filter(names, pattern)
-        if not matches:
-            raise UserError(f"{option} {pattern}: no parameter has such a name; the first is {names[0]}")
-        matching.update(matches)
-    return matching

@@ -16,7 +16,6 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, merge_objective_options
 from fairseq_xl.io.options import AUTO, UPDATES, option, run_config
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
-from fairseq_xl.models.task_language_module import matching_parameters
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.log_values import main_metrics
@@ -200,14 +199,6 @@ class XLPretrainingTask(TrainingTask):
             for micro_steps in self.cfg.update_freq:
                 check_cycle(sum(objective.is_trained for objective in self.objectives.values()), int(micro_steps))
         return super().build_model(cfg, from_checkpoint)
-
-    def freeze_parameters(self, model: Any) -> None:
-        """Freezes the parameters of --freeze, and all but those of --train-only."""
-        super().freeze_parameters(model)
-        if self.cfg.train_only:
-            trained = matching_parameters(model, self.cfg.train_only.split(","), "--train-only")
-            for name, parameter in model.named_parameters():
-                parameter.requires_grad = parameter.requires_grad and name in trained
 
     def initialize(self, model: Any, from_checkpoint: bool) -> None:
         """Copies the weights of --init-from to a new model."""

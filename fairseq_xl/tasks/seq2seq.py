@@ -26,6 +26,7 @@ from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.io.options import option, option_name, run_config
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.frozen_parameters import FrozenConfig, freeze
 from fairseq_xl.models.generation_options import check_generation, check_run
 from fairseq_xl.models.generator import generate, generator_class, restrict
 from fairseq_xl.objectives.corrupted_lines import fill_sources
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class XLSeq2SeqConfig(InitialWeightsConfig, XLTaskConfig):
+class XLSeq2SeqConfig(InitialWeightsConfig, FrozenConfig, XLTaskConfig):
     """Options of tasks that generate with fairseq's generator."""
 
     target_pieces_only: bool = option(
@@ -79,6 +80,8 @@ class XLSeq2SeqTask(PlannedTask):
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, self.model_class):
             raise UserError(f"{self.cfg._name} needs {self.model_class.description}")
+        if not from_checkpoint:
+            freeze(model, self.cfg.freeze)
         transfer_initial_weights(self, model, self.weight_files, from_checkpoint)
         return model
 

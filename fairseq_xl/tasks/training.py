@@ -13,7 +13,8 @@ from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.prediction_folders import Origin
 from fairseq_xl.io.options import option, run_config, run_option
-from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLanguageModule, matching_parameters
+from fairseq_xl.models.frozen_parameters import FrozenConfig, freeze
+from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLanguageModule
 from fairseq_xl.objectives.labelled import LabelledObjective
 from fairseq_xl.objectives.log_values import sums_by_objective
 from fairseq_xl.objectives.predictions import Predictions
@@ -25,18 +26,13 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class TrainingConfig(LanguageModuleConfig, XLTaskConfig):
+class TrainingConfig(LanguageModuleConfig, FrozenConfig, XLTaskConfig):
     """Options of pre-training and fine-tuning."""
 
     init_from: Optional[str] = option(
         None,
         "initialize a new run from this checkpoint, or from published weights (XLM-R, XLM, BERT); without --arch, or "
         "with --arch auto, with its architecture too. The log names the parameters that it lacks",
-    )
-    freeze: Optional[str] = option(
-        None,
-        "freeze the parameters whose names match these patterns, separated by commas; 'language-module': "
-        "the language module of an xl_monotrans_* model (Artetxe et al. 2020, section 2)",
     )
     predictions_to: Optional[str] = option(
         None,
@@ -185,17 +181,9 @@ class TrainingTask(PlannedTask):
             model.add_heads(objective.heads(cfg))
         self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
         if not from_checkpoint:
-            self.freeze_parameters(model)
-            if not any(parameter.requires_grad for parameter in model.parameters()):
-                raise UserError(f"--freeze {self.cfg.freeze}: no parameter is left to train")
+            freeze(model, self.cfg.freeze, getattr(self.cfg, "train_only", None))
         self.initialize(model, from_checkpoint)
         return model
-
-    def freeze_parameters(self, model: Any) -> None:
-        """Freezes the parameters of --freeze."""
-        if self.cfg.freeze:
-            for name in matching_parameters(model, self.cfg.freeze.split(","), "--freeze"):
-                model.get_parameter(name).requires_grad = False
 
     def initialize(self, model: Any, from_checkpoint: bool) -> None:
         """Copies the weights of --init-from to a new model."""

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import fairseq_xl
@@ -13,7 +14,13 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.sequence import sequence_terms
-from tests.tasks.conversion_builders import SENTENCES, nllb, original, run  # noqa: F401
+from preprocess import binarize
+from preprocess.pipeline import prepare
+from tests.command_line import cli
+from tests.commands import CPU, run_train
+from tests.tasks.conftest import preprocess_here
+from tests.tasks.conversion_builders import SENTENCES, TEXT, nllb, original, run  # noqa: F401
+from tests.tasks.tiny_text import write
 
 LANGUAGES = "eng_Latn,deu_Latn"
 LINES = [*SENTENCES, "a bird", "the green house is in a tree . a bird is green .", "trees"]
@@ -67,15 +74,11 @@ def test_translations_are_those_of_transformers(folders, tmp_path, beam):
     assert (beam == 1 or len({*found}) > 2) and tokenizer.batch_decode(expected, skip_special_tokens=True) == found
 
 
-def test_a_model_trains_and_then_has_no_counterpart(folders, tmp_path, data_bin):
-    """The loss of a batch with padding is the sum of its lines'; an output bias has no place in M2M100."""
+def test_the_loss_of_a_batch_is_the_sum_of_its_lines(folders):
     _, _, ours = folders
     loaded = fairseq_xl.load(ours)
-    encode, dictionary, objective = (
-        TextEncoder(ours, loaded.task.dictionary),
-        loaded.task.dictionary,
-        loaded.task.objective,
-    )
+    dictionary, objective = loaded.task.dictionary, loaded.task.objective
+    encode = TextEncoder(ours, dictionary)
     texts = [encode(line, "eng_Latn") for line in LINES]
 
     def loss(sources, targets):
@@ -86,15 +89,44 @@ def test_a_model_trains_and_then_has_no_counterpart(folders, tmp_path, data_bin)
 
     alone = [loss([source], [target]) for source, target in zip(texts, texts[::-1])]
     assert loss(texts, texts[::-1]) == pytest.approx(sum(alone), abs=1e-3)
-    checkpoint = torch.load(ours / "checkpoint.pt", weights_only=False)
-    checkpoint["model"]["encoder.token_embeddings.output_bias"] += 1
-    torch.save(checkpoint, tmp_path / "trained.pt")
-    with pytest.raises(UserError, match="no model with an output bias in the form of nllb, as after training"):
-        run(tmp_path / "trained.pt", tmp_path / "out", "--data", ours)
     with pytest.raises(
         UserError, match="--decoder-start eos: an exported step of a decoder begins with the target lan"
     ):
-        export([str(ours / "checkpoint.pt"), str(tmp_path / "onnx"), "--data", str(ours)])
+        export([str(ours / "checkpoint.pt"), str(ours / "onnx"), "--data", str(ours)])
+
+
+def test_a_trained_model_goes_out(folders, tmp_path, monkeypatch):
+    """What M2M100 lacks, positions and an output bias, is frozen unless --freeze names other parameters."""
+    original, theirs, ours = folders
+    codes = LANGUAGES.split(",")
+    for code in codes:
+        write(tmp_path / f"train.{code}", TEXT)
+    description = {"languages": codes, "bitext": {"-".join(codes): {"train": str(tmp_path / "train")}}}
+    (tmp_path / "text.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
+    monkeypatch.setattr(binarize, "run_fairseq", preprocess_here)
+    prepare(tmp_path / "text.yaml", tmp_path / "data", vocabulary_from=ours)
+    task = cli(task="xl_translation", criterion="xl_translation", optimizer="xl_adam", lr=0.01, batch_size=2)
+    task += cli(max_update=1, disable_validation=True, source_lang=codes[0], target_lang=codes[1])
+
+    def train(name, *more):
+        run_train([tmp_path / "data", *task, "--save-dir", tmp_path / name, *more, *CPU])
+        return tmp_path / name / "checkpoint_last.pt"
+
+    again = train("again", "--init-from", train("first", "--init-from", original))
+    run(again, tmp_path / "out", "--data", ours, "--lang", "-".join(codes))
+    model, tokenizer = (kind.from_pretrained(tmp_path / "out") for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
+    before = theirs.state_dict()
+    assert all(not torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    expected = model.generate(**tokenizer(LINES, return_tensors="pt", padding=True), num_beams=5)
+    found = fairseq_xl.load(again, ours).translate(LINES, *codes, beam=5)
+    assert tokenizer.batch_decode(expected, skip_special_tokens=True) == found
+    for patterns, part in (
+        ("decoder.*", "positions in the form of nllb that are not sin"),
+        ("*.pos*", "an output bias"),
+    ):
+        trained = train(part, "--init-from", ours, "--freeze", patterns)
+        with pytest.raises(UserError, match=f"no model with {part}.*, as after training without --freeze"):
+            run(trained, tmp_path / "none", "--data", ours)
 
 
 def test_two_channels_have_one_frequency():

@@ -86,6 +86,8 @@ class Layout:
     form: Mapping[str, Any] = {}  # options that tell its models from those of other layouts
     #: options of ours that have no entry in config.json, since the weights show their values
     expressed: tuple[str, ...] = ("segment_embeddings", "language_positions")
+    #: parameters of ours that files lack: --init-from freezes them, so that trained models go out
+    frozen: tuple[str, ...] = ()
     summed: tuple[str, ...] = ()  # names of parameters in files that our model has as one parameter, their sum
     compares_values = False  # whether `to_ours` compares values of weights
     model_class, encoder_prefix = "", ""  # prefixes of the classes of transformers and of an encoder's parameters

@@ -22,9 +22,9 @@ from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.errors import UserError, quoted
 
 MOST_POSITIONS = 1 << 16  # the released models have 1,024
-_ADDED = (POSITIONS, DECODER_POSITIONS, BIAS)  # our parameters that files lack
+_FROZEN = (POSITIONS, DECODER_POSITIONS, BIAS)
 _NORMS = tuple(f"{stack}.embeddings.norm.*" for stack in ("encoder", "decoder"))
-_NAMES: Names = {key: names for key, names in Bart.names.names.items() if key not in (*_ADDED, *_NORMS)}
+_NAMES: Names = {key: names for key, names in Bart.names.names.items() if key not in (*_FROZEN, *_NORMS)}
 
 
 @Layout.register
@@ -39,6 +39,7 @@ class Nllb(Bart):
     form: Mapping[str, Any] = {"layer_norm": "pre", "embedding_norm": "none", "decoder_start": "eos"}
     constants: Mapping[str, Any] = {"layer_norm_eps": TORCH_EPS, **form}
     expressed = (*Layout.expressed, "embedding_scale")
+    frozen = _FROZEN
 
     def to_ours(self, weights: State, settings: Settings) -> State:
         state = super().to_ours(weights, settings)
@@ -61,15 +62,18 @@ class Nllb(Bart):
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         state = self.positions(model)
         sides = (state[name] for name in (POSITIONS, DECODER_POSITIONS))
-        is_fixed = all(torch.equal(side, sinusoids(*side.shape)) for side in sides)
+        is_fixed, training = (
+            all(torch.equal(side, sinusoids(*side.shape)) for side in sides),
+            "training without --freeze",
+        )
         return super().obstacles(model, head) | {
             "two tables of token embeddings in the form of nllb": BIAS not in state,
-            "positions in the form of nllb that are not sinusoids, as after training": not is_fixed,
-            "an output bias in the form of nllb, as after training": BIAS in state and bool(state[BIAS].any()),
+            f"positions in the form of nllb that are not sinusoids, as after {training}": not is_fixed,
+            f"an output bias in the form of nllb, as after {training}": BIAS in state and bool(state[BIAS].any()),
         }
 
     def to_theirs(self, state: State) -> State:
-        return self.names.to_theirs({name: value for name, value in state.items() if name not in _ADDED})
+        return self.names.to_theirs({name: value for name, value in state.items() if name not in _FROZEN})
 
     def config(self, model: Own, state: State, stack: str = "encoder") -> Settings:
         config = Layout.config(self, model, state, stack)

@@ -11,7 +11,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.layouts import published_origin
-from fairseq_xl.checkpoints.layouts.base import QUESTIONS, SEQUENCES, TOKEN_LABELS, Head
+from fairseq_xl.checkpoints.layouts.base import QUESTIONS, Head
 from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
 from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
 from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG
@@ -21,6 +21,7 @@ from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
 from fairseq_xl.io.files import json_object
+from fairseq_xl.objectives.labelled import labelled_objectives
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +29,6 @@ CHECKPOINT = "checkpoint.pt"
 MBART_50 = 52  # number of languages
 LENGTH = 256  # longest input of MLM in the checkpoint's configuration, which training replaces
 QUESTION, SHORTEST = 64, 8  # tokens of a question, and least ones of an input
-#: head of transformers -> its task type; one label of a text is the score of a ranking
-TASK_TYPES = {SEQUENCES: "classification", TOKEN_LABELS: "tagging", QUESTIONS: "question_answering"}
 SEED = 1  # of the rows of new languages
 
 
@@ -85,7 +84,7 @@ def _with_head(head: Head, task: Any, cfg: Any) -> Any:
 
 def _fine_tuned(published: Published, head: Head, folder: Path, languages: Sequence[str]) -> list[str]:
     """The fine-tuning task of a head."""
-    name = "ranking" if head.kind == SEQUENCES and len(head.labels) == 1 else TASK_TYPES[head.kind]
+    name = _task_type(head)
     config, length = folder / TOKENIZER_CONFIG, published.options["max_positions"]
     longest = json_object(config).get("model_max_length") if config.is_file() else None
     if isinstance(longest, (int, float)) and longest >= SHORTEST:
@@ -97,6 +96,14 @@ def _fine_tuned(published: Published, head: Head, folder: Path, languages: Seque
     if head.kind == QUESTIONS:
         line += ["--question-length", str(min(QUESTION, length // 4))]
     return [*line, "--train-langs", ",".join(languages) or "en", "--eval-langs", ",".join(languages) or "en"]
+
+
+def _task_type(head: Head) -> str:
+    """The first task type with the head; where several have it, one label is a score, as of a ranking."""
+    kinds = labelled_objectives().items()
+    outputs = {name: kind.graph_output for name, kind in kinds if kind.transformers_head == head.kind}
+    expected = "logits" if len(head.labels) > 1 else "scores"
+    return next((name for name, output in outputs.items() if output == expected), min(outputs))
 
 
 def _encoder(published: Published) -> list[str]:

@@ -124,7 +124,8 @@ def test_a_published_classifier_is_scored_at_once(original, data_bin, tmp_path, 
 def test_one_label_is_a_score(original, data_bin, tmp_path, capsys, family):
     """Of a cross-encoder; a trained one goes out with its new head."""
     FAMILIES[family](original, data_bin)
-    theirs = getattr(transformers, f"{family}ForSequenceClassification").from_pretrained(original, num_labels=1)
+    kind, labels = getattr(transformers, f"{family}ForSequenceClassification"), {0: "relevance"}
+    theirs = kind.from_pretrained(original, num_labels=1, id2label=labels)
     randomize(theirs).save_pretrained(original)
     tokenizer = transformers.AutoTokenizer.from_pretrained(original)
     run(original, tmp_path / "ours")
@@ -150,6 +151,7 @@ def test_one_label_is_a_score(original, data_bin, tmp_path, capsys, family):
     run(tmp_path / "trained.pt", tmp_path / "trained", "--data", tmp_path / "ours")
     trained = type(theirs).from_pretrained(tmp_path / "trained").eval()
     torch.testing.assert_close(trained(**inputs).logits[:, 0], expected + 1, atol=1e-5, rtol=0)
+    assert trained.config.id2label == labels and trained.config.label2id == {"relevance": 0}
 
 
 @torch.no_grad()

@@ -136,9 +136,17 @@ def restored(exported: Counterpart, model: Own, head: str | None, is_unchanged: 
         stale = ("problem_type",) if head and not is_unchanged else ()
         entries = {name: value for name, value in origin.entries.items() if name not in stale}
         config = entries | changed | {"vocab_size": rows}
+    if head and not is_unchanged and len(config["id2label"]) == 1:  # a score, which has no label here
+        config = config | _one_label(origin.entries.get("id2label"))
     config = {name: value for name, value in config.items() if name != "architectures"}
     config |= {"model_type": str(origin.entries.get("model_type"))} | ({"architectures": classes} if classes else {})
     return replace(exported, config=config, weights=weights)
+
+
+def _one_label(labels: Any) -> Settings:
+    """The entries of config.json for the only label of a folder; none for several."""
+    names = [*labels.values()] if isinstance(labels, dict) else []
+    return {"id2label": {"0": names[0]}, "label2id": {names[0]: 0}} if len(names) == 1 and type(names[0]) is str else {}
 
 
 def _is_sum(total: Tensor, tables: list[Tensor]) -> bool:

@@ -10,19 +10,12 @@ S, PAD, END = 0, 1, 2
 
 
 @pytest.mark.parametrize("name, start", [("xl", S), ("xlm", END)])
-class TestFraming:
-    def test_sentence(self, dictionary, name, start):
-        framing = Framing.of(name, dictionary)
-        assert framing.sentence(np.array([7, 8, END])).tolist() == [start, 7, 8, END]
-
-    def test_pair(self, dictionary, name, start):
-        tokens, half = Framing.of(name, dictionary).pair(np.array([7, 8, END]), np.array([9, END]))
-        assert tokens.tolist() == [start, 7, 8, END, END, 9, END]
-        assert half == 4
-
-    def test_stream(self, dictionary, name, start):
-        framing = Framing.of(name, dictionary)
-        assert framing.sentence(np.array([7, END, 8, 9, END, 10])).tolist() == [start, 7, END, 8, 9, END, 10]
+def test_sentence_pair_and_stream(dictionary, name, start):
+    framing = Framing.of(name, dictionary)
+    for text in ([7, 8, END], [7, END, 8, 9, END, 10]):
+        assert framing.sentence(np.array(text)).tolist() == [start, *text]
+    tokens, half = framing.pair(np.array([7, 8, END]), np.array([9, END]))
+    assert tokens.tolist() == [start, 7, 8, END, END, 9, END] and half == 4
 
 
 def test_bert_has_one_symbol_between_texts(dictionary):

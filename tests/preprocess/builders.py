@@ -13,26 +13,28 @@ from tests.tasks.conftest import preprocess_here
 SPLITS = {"train": 30, "valid": 3}
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    """data/en and data/de, whose languages have words in common; German is tokenized."""
-    folder = tmp_path_factory.mktemp("disjoint")
+def write_parts(folder):
     for code in ("en", "de"):
         for split, count in SPLITS.items():
             lines = documents(code, count, random.Random(f"{split} {code}"))
             write(folder / f"{split}.{code}", [f"Linux {line}" if line else "" for line in lines])
-        text = {split: str(folder / f"{split}.{code}") for split in SPLITS}
+        text = {split: f"{split}.{code}" for split in SPLITS}
         described = {"languages": [code], "vocabulary": {"size": 60}, "monolingual": {code: text}}
         described |= {"tokenizer": {"de": "moses"}} if code == "de" else {}
         (folder / f"{code}.yaml").write_text(json.dumps(described))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(binarize, "run_fairseq", preprocess_here)
             assert preprocess([str(folder / f"{code}.yaml"), str(folder / "data" / code)]) == 0
-    return folder
+    assert disjoint.main([str(folder / "joined"), str(folder / "data/en"), str(folder / "data/de")]) == 0
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def parts(written_once):
+    """data/en and data/de, whose languages have words in common; German is tokenized. Read only."""
+    return written_once("disjoint", write_parts)
+
+
+@pytest.fixture(scope="session")
 def joined(parts):
-    output = parts / "joined"
-    assert disjoint.main([str(output), str(parts / "data/en"), str(parts / "data/de")]) == 0
-    return output
+    """The data-bin of both. Read only."""
+    return parts / "joined"

@@ -1,8 +1,7 @@
 """Fixtures of the preparation's tests; fairseq-preprocess runs in this process (its imports take seconds)."""
 
-import contextlib
 import os
-import threading
+import shutil
 
 import pytest
 from tiny_corpus import write_corpus
@@ -17,46 +16,53 @@ def corpus(tmp_path):
     return write_corpus(tmp_path / "corpus")
 
 
-@pytest.fixture
-def fairseq_in_process(monkeypatch):
-    """Run fairseq-preprocess without a new process; the list of the folders that it was run for."""
-    from fairseq import options as fairseq_options
-    from fairseq_cli import preprocess as command
-
-    folders = []
-    one_at_a_time = threading.Lock()  # the working directory is the process's
+def in_process(folders):
+    """`binarize.run_fairseq` without a new process; it appends the names of its folders."""
+    from tests.tasks.conftest import preprocess_here
 
     def run(options, cwd, log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
-        with one_at_a_time, changed_directory(cwd):
-            command.main(fairseq_options.get_preprocessing_parser().parse_args(options))
-            for handler in list(command.logger.handlers):
-                command.logger.removeHandler(handler)
-                handler.close()
+        preprocess_here(options, cwd, log)
         folders.append(os.path.basename(options[1]))
 
-    monkeypatch.setattr(binarize, "run_fairseq", run)
-    return folders
-
-
-@contextlib.contextmanager
-def changed_directory(path):
-    """contextlib.chdir, which is new in Python 3.11."""
-    before = os.getcwd()
-    os.chdir(path)
-    try:
-        yield
-    finally:
-        os.chdir(before)
+    return run
 
 
 @pytest.fixture
-def prepared(corpus, tmp_path, fairseq_in_process):
-    """The data-bin of the corpus, made before `fairseq_in_process` lists folders."""
-    prepare(corpus, tmp_path / "data-bin")
-    fairseq_in_process.clear()
-    return tmp_path / "data-bin"
+def fairseq_in_process(monkeypatch):
+    """Run fairseq-preprocess without a new process; the list of the folders that it was run for."""
+    folders = []
+    monkeypatch.setattr(binarize, "run_fairseq", in_process(folders))
+    return folders
+
+
+@pytest.fixture(scope="session")
+def prepared_once(written_once):
+    """prepared_once(name, write): the folder `name`, in which `write` makes a corpus and prepares data. Read only."""
+
+    def prepared_once(name, write):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(binarize, "run_fairseq", in_process([]))
+            return written_once(name, write)
+
+    return prepared_once
+
+
+@pytest.fixture(scope="session")
+def whole(prepared_once):
+    """The data-bin of the corpus, made by an uninterrupted run. Read only."""
+
+    def write(folder):
+        prepare(write_corpus(folder / "corpus"), folder / "data-bin")
+
+    return prepared_once("prepared", write) / "data-bin"
+
+
+@pytest.fixture
+def prepared(corpus, whole, tmp_path, fairseq_in_process):
+    """A copy of the data-bin of the corpus."""
+    return shutil.copytree(whole, tmp_path / "data-bin")
 
 
 @pytest.fixture

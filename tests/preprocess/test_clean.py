@@ -8,6 +8,7 @@ import yaml
 from tiny_corpus import change, content, write
 
 from fairseq_xl.errors import UserError
+from preprocess import pipeline
 from preprocess.clean import RULES, Cleaner, Trigrams, clean_files, trigrams, typical_ratio
 from preprocess.config import Clean, read_config
 from preprocess.pipeline import prepare
@@ -155,12 +156,23 @@ def test_the_manifest_has_the_counts_and_stages_are_skipped(corpus, tmp_path, fa
     assert json.loads(read(tmp_path / "data-bin/manifest.json"))["config"]["clean"]["longest"] == 250
 
 
-def test_rules_that_remove_more_than_half_are_warned_of(corpus, tmp_path, fairseq_in_process, caplog):
+@pytest.fixture
+def clean_only(monkeypatch):
+    """clean_only(description, data_bin) prepares data up to the cleaning."""
+    monkeypatch.setattr(pipeline._Preparation, "begin", lambda *_: 1 / 0)
+
+    def clean_only(description, data_bin):
+        with pytest.raises(ZeroDivisionError):
+            prepare(description, data_bin)
+
+    return clean_only
+
+
+def test_rules_that_remove_more_than_half_are_warned_of(corpus, tmp_path, clean_only, caplog):
     files = ["train.en", "train.en-de.en", "train.en-de.de"]
     for longest, warned in ((5, files), (9, [])):
         caplog.clear()
-        change(corpus, clean={"language": "false", "duplicates": "false", "longest": str(longest)})
-        prepare(corpus, tmp_path / "data-bin")
+        clean_only(change(corpus, clean={"language": "false", "longest": str(longest)}), tmp_path / "data-bin")
         found = [one.message for one in caplog.records if one.levelname == "WARNING" and "'too_long': " in one.message]
         assert [one.split()[1].rstrip(":") for one in found] == warned
 
@@ -186,68 +198,49 @@ def test_lines_in_another_language_are_left_out(corpus, tmp_path, fairseq_in_pro
     assert not set(kept) & set(german) and kept[-1] == ""
 
 
-def test_a_pair_has_its_own_rules(corpus, tmp_path, fairseq_in_process):
-    """They replace those of the description, which count for the other texts."""
+def test_a_pair_has_its_own_rules(corpus, tmp_path, fairseq_in_process, monkeypatch):
+    """They replace those of the description, which count for the other texts. Paths may be relative."""
+    monkeypatch.chdir(tmp_path)
     bitext = yaml.safe_load(read(corpus))["bitext"]
     bitext["en-de"]["clean"] = {"longest": "4", "language": "false"}
-    change(corpus, bitext=bitext)
-    prepare(corpus, tmp_path / "data-bin")
-    manifest = json.loads(read(tmp_path / "data-bin/manifest.json"))
-    assert "clean" not in manifest["config"] and manifest["config"]["bitext"]["en-de"]["clean"]["longest"] == 4
-    cleaned = {entry["path"]: entry["cleaned"] for entry in manifest["files"] if "cleaned" in entry}
+    entries = []
+    for more in ({}, {"clean": {"longest": "6", "language": "false", "duplicates": "false"}}):
+        change(corpus, bitext=bitext, **more)
+        prepare(corpus.relative_to(tmp_path), "data-bin/my")
+        manifest = json.loads(read(tmp_path / "data-bin/my/manifest.json"))
+        assert ("clean" in manifest["config"]) == bool(more)
+        assert manifest["config"]["bitext"]["en-de"]["clean"]["longest"] == 4
+        entries.append({entry["path"]: entry["cleaned"] for entry in manifest["files"] if "cleaned" in entry})
+    cleaned, again = entries
     assert list(cleaned) == ["train.en-de.en", "train.en-de.de"] and cleaned["train.en-de.en"]["too_long"] > 0
-    change(corpus, clean={"longest": "6", "language": "false", "duplicates": "false"})
-    prepare(corpus, tmp_path / "data-bin")
-    files = json.loads(read(tmp_path / "data-bin/manifest.json"))["files"]
-    again = {entry["path"]: entry["cleaned"] for entry in files if "cleaned" in entry}
     lengths = [len(line.split()) for line in read(corpus.parent / "train.en").splitlines()]
     assert again.pop("train.en")["too_long"] == sum(length > 6 for length in lengths) > 0 and again == cleaned
 
 
-def test_the_rule_of_languages_needs_two(corpus, tmp_path, fairseq_in_process, caplog):
-    root, message = corpus.parent, "clean: the rule `language` compares training text of several languages"
-    alone = {"languages": ["en"], "vocabulary": {"size": 40}, "monolingual": {"en": {"train": "train.en"}}}
-    for name, rules in (("off", {"language": "false"}), ("on", {})):
-        path = root / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(alone | {"clean": rules}), encoding="utf-8")
-        prepare(path, tmp_path / name)
-        assert (message in caplog.text) == (name == "on")
-    assert "so it leaves out nothing; the description has training text of en" in caplog.text
-    caplog.clear()
-    change(corpus, clean={})
-    prepare(corpus, tmp_path / "data-bin")
+def test_the_rule_of_languages_needs_two(corpus, tmp_path, clean_only, caplog):
+    message = "clean: the rule `language` compares training text of several languages"
+    clean_only(change(corpus, clean={}), tmp_path / "two")
+    alone = {"languages": ["en"], "monolingual": {"en": {"train": "train.en"}}, "bitext": {}}
+    clean_only(change(corpus, **alone, clean={"language": "false"}), tmp_path / "off")
     assert message not in caplog.text
+    clean_only(change(corpus, **alone, clean={}), tmp_path / "one")
+    assert f"{message}, so it leaves out nothing; the description has training text of en" in caplog.text
 
 
-def test_folders_may_be_relative(corpus, tmp_path, fairseq_in_process, monkeypatch):
-    change(corpus, clean={"language": "false"})
-    monkeypatch.chdir(tmp_path)
-    prepare(corpus.relative_to(tmp_path), "data-bin/my")
-    assert json.loads(read(tmp_path / "data-bin/my/manifest.json"))["files"][0]["cleaned"]["kept"] > 0
-
-
-@pytest.mark.parametrize(
-    "value, message",
-    [
-        ({"longst": "3"}, "clean: unknown key 'longst'; valid keys: longest, length_ratio, token_ratio, copies"),
-        ({"longest": "-1"}, "clean: longest must be 0 or more, found -1"),
-        ({"length_ratio": "0.5"}, "clean: length_ratio must be 0 or more than 1, found 0.5"),
-        ({"token_ratio": "0.5"}, "clean: token_ratio must be 0, or 1 or more, found 0.5"),
-        ({"token_ratio": "nan"}, "clean: token_ratio must be 0, or 1 or more, found nan"),
-    ],
-)
-def test_mistakes_in_the_description(corpus, value, message):
-    change(corpus, clean=value)
-    assert any(message in problem for problem in read_config(corpus)[1])
-
-
-def test_mistakes_in_the_rules_of_a_pair(corpus):
+def test_mistakes_in_the_description(corpus):
     bitext = yaml.safe_load(read(corpus))["bitext"]
     bitext["en-de"]["clean"] = {"longst": "3", "token_ratio": "0.5"}
-    change(corpus, bitext=bitext)
-    problems = read_config(corpus)[1]
-    assert problems[0].startswith("bitext en-de: clean: unknown key 'longst'; valid keys: longest")
-    assert problems[1:] == ["bitext en-de: clean: token_ratio must be 0, or 1 or more, found 0.5"]
+    pair = [
+        "bitext en-de: clean: unknown key 'longst'; valid keys: longest, length_ratio, token_ratio, copies, "
+        "duplicates, language",
+        "bitext en-de: clean: token_ratio must be 0, or 1 or more, found 0.5",
+    ]
+    for rules, messages in (
+        ({"longest": "-1"}, ["clean: longest must be 0 or more, found -1"]),
+        ({"length_ratio": "0.5"}, ["clean: length_ratio must be 0 or more than 1, found 0.5"]),
+        ({"token_ratio": "nan"}, ["clean: token_ratio must be 0, or 1 or more, found nan"]),
+    ):
+        assert read_config(change(corpus, clean=rules, bitext=bitext))[1] == [*messages, *pair]
 
 
 def test_rules_that_leave_nothing(corpus, tmp_path, fairseq_in_process):

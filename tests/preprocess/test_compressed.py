@@ -74,15 +74,14 @@ def test_zstandard_that_is_not_installed_is_named(tmp_path, monkeypatch):
         read(path)
 
 
-def test_a_compressed_corpus_gives_the_same_data_bin(corpus, tmp_path, fairseq_in_process):
+def test_a_compressed_corpus_gives_the_same_data_bin(corpus, whole, tmp_path, fairseq_in_process):
     change(corpus, monolingual={"en": {"train": ["train.en"], "valid": "valid.en.zst"}})
     (corpus.parent / "valid.en").rename(corpus.parent / "valid.en.zst")  # named so, and plain
-    prepare(corpus, tmp_path / "plain")
     compress(corpus.parent / "train.en", ".gz")  # named without its suffix
     compress(corpus.parent / "train.en-de.en", ".xz")  # as bitext is
     compress(corpus.parent / "train.en-de.de", ".zst")
     prepare(corpus, tmp_path / "compressed")
-    plain, packed = content(tmp_path / "plain"), content(tmp_path / "compressed")
+    plain, packed = content(whole), content(tmp_path / "compressed")
     assert plain.pop("manifest.json") != packed["manifest.json"]  # it names the files that are there
     assert b'"train.en-de.en.xz"' in packed.pop("manifest.json")
     assert plain == packed

@@ -26,71 +26,48 @@ from preprocess.verification import verify
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def text_of(corpus, side):
-    lines = []
-    for name in side.files:
-        lines += (corpus.parent / name).read_text(encoding="utf-8").split("\n")[:-1]
-    return lines
-
-
 def check_against_sources(corpus, data_bin):
-    """Every item of every dataset is what SentencePiece and fairseq's Dictionary make of its line."""
+    """Every item is what SentencePiece and fairseq's Dictionary make of its line, and dict.txt has all frequencies."""
     from fairseq.data import Dictionary, data_utils
 
     model = sentencepiece.SentencePieceProcessor(model_file=str(data_bin / "sentencepiece.model"))
     dictionary = Dictionary.load(str(data_bin / "dict.txt"))
-    boundaries = 0
+    boundaries, frequencies = 0, Counter()
     for folder, split, side in read_config(corpus)[0].sides():
         prefix = data_bin / folder.name / binarize.prefix(folder, split.name, side.language)
         dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, "mmap")
-        lines = text_of(corpus, side)
+        lines = sum(((corpus.parent / name).read_text(encoding="utf-8").split("\n")[:-1] for name in side.files), [])
         assert len(dataset) == len(lines)
         for item, line in zip(dataset, lines):
             pieces = model.encode(line, out_type=str)
             assert item.tolist() == [*(dictionary.index(piece) for piece in pieces), dictionary.eos()]
             boundaries += line == ""
             assert (len(item) == 1) == (line == "")
+            frequencies.update(pieces if split.name == "train" else ())
     assert boundaries > 50
-    return dictionary
-
-
-@pytest.fixture
-def prepared(corpus, tmp_path, fairseq_in_process):
-    prepare(corpus, tmp_path / "data-bin")
-    fairseq_in_process.clear()
-    return tmp_path / "data-bin"
+    pieces = [model.id_to_piece(index) for index in range(3, model.get_piece_size())]
+    lines = (data_bin / "dict.txt").read_text(encoding="utf-8").split("\n")
+    assert lines == [*(f"{piece} {frequencies[piece]}" for piece in pieces), "<mask> 0", "[en] 0", "[de] 0", ""]
+    assert dictionary.symbols == ["<s>", "<pad>", "</s>", "<unk>", *pieces, "<mask>", "[en]", "[de]"]
 
 
 def test_tokens_boundaries_and_dictionary(corpus, prepared):
-    dictionary = check_against_sources(corpus, prepared)
-    model = sentencepiece.SentencePieceProcessor(model_file=str(prepared / "sentencepiece.model"))
-    pieces = [model.id_to_piece(index) for index in range(3, model.get_piece_size())]
-    assert dictionary.symbols == ["<s>", "<pad>", "</s>", "<unk>", *pieces, "<mask>", "[en]", "[de]"]
-    frequencies = Counter()
-    for name in ("train.en", "train.en-de.en", "train.en-de.de"):
-        for line in (corpus.parent / name).read_text(encoding="utf-8").split("\n"):
-            frequencies.update(model.encode(line, out_type=str))
-    lines = (prepared / "dict.txt").read_text(encoding="utf-8").split("\n")
-    assert lines == [*(f"{piece} {frequencies[piece]}" for piece in pieces), "<mask> 0", "[en] 0", "[de] 0", ""]
+    check_against_sources(corpus, prepared)
     for name in ("en/dict.txt", "en-de/dict.en.txt", "en-de/dict.de.txt"):
         assert (prepared / name).read_bytes() == (prepared / "dict.txt").read_bytes()
 
 
 def test_layout(prepared):
     pair = [
-        f"{split}.en-de.{side}.{suffix}"
+        f"en-de/{split}.en-de.{side}.{suffix}"
         for split in ("train", "valid", "test", "test1")
         for side in ("en", "de")
         for suffix in ("bin", "idx")
     ]
-    expected = [
-        *(f"en-de/{name}" for name in (*pair, "dict.en.txt", "dict.de.txt")),
-        *(f"en/{name}" for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")),
-        "dict.txt",
-        "manifest.json",
-        "sentencepiece.model",
-    ]
-    assert sorted(content(prepared)) == sorted(expected)
+    names = (
+        "en-de/dict.en.txt en-de/dict.de.txt en/dict.txt en/train.bin en/train.idx en/valid.bin en/valid.idx dict.txt"
+    )
+    assert sorted(content(prepared)) == sorted([*pair, *names.split(), "manifest.json", "sentencepiece.model"])
 
 
 def test_manifest(corpus, prepared):
@@ -125,6 +102,7 @@ def test_nothing_changed_nothing_done(corpus, prepared, fairseq_in_process, capl
     def times():
         return {path: path.stat().st_mtime_ns for path in prepared.rglob("*") if path.is_file()}
 
+    prepare(corpus, prepared)  # the corpus of the copied data-bin had other times
     before = times()
     with caplog.at_level(logging.INFO, logger="preprocess"):
         prepare(corpus, prepared)
@@ -211,21 +189,26 @@ def test_back_translated_pairs_of_another_dictionary_are_removed(corpus, prepare
     assert f"{prepared}/en-de/back-de.en-de: the back-translated pairs are removed, since the dictionary" in caplog.text
 
 
-def test_back_translated_pairs_outlive_an_interruption(corpus, prepared, fairseq_in_process, monkeypatch):
-    """A run is killed while it replaces the folder."""
-    before = back_translated(prepared, digest_of(prepared))
-    for code in ("en", "de"):
-        (corpus.parent / f"valid.en-de.{code}").write_text("one .\n", encoding="utf-8")
+def killed_at(monkeypatch, path, run):
+    """Runs a function that is killed when the path gets its name."""
     replace = os.replace
 
     def interrupting(source, target):
-        if str(target) == str(prepared / "en-de"):
+        if str(target) == str(path):
             raise KeyboardInterrupt
         replace(source, target)
 
     with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
         context.setattr(files.os, "replace", interrupting)
-        prepare(corpus, prepared)
+        run()
+
+
+def test_back_translated_pairs_outlive_an_interruption(corpus, prepared, fairseq_in_process, monkeypatch):
+    """A run is killed while it replaces the folder."""
+    before = back_translated(prepared, digest_of(prepared))
+    for code in ("en", "de"):
+        (corpus.parent / f"valid.en-de.{code}").write_text("one .\n", encoding="utf-8")
+    killed_at(monkeypatch, prepared / "en-de", lambda: prepare(corpus, prepared))
     assert not pairs_of(prepared)
     prepare(corpus, prepared)
     assert pairs_of(prepared) == before
@@ -240,37 +223,17 @@ def test_a_folder_of_other_languages_stays(corpus, prepared):
     assert content(prepared) == before
 
 
-@pytest.fixture(scope="module")
-def twin(tmp_path_factory):
-    """A corpus and the output of an uninterrupted run, made by the first test that needs it."""
-    root = tmp_path_factory.mktemp("twin")
-    return write_corpus(root / "corpus"), root / "data-bin"
-
-
 @pytest.mark.parametrize("first, after", [(1, False), (2, True), (3, False)])
-def test_interrupted_anywhere_and_continued(twin, tmp_path, fairseq_in_process, interrupted, first, after):
+def test_interrupted_anywhere_and_continued(corpus, whole, tmp_path, fairseq_in_process, interrupted, first, after):
     """The run is killed up to three times in a row, from three starts."""
-    corpus, whole = twin
-    if not (whole / "manifest.json").exists():
-        prepare(corpus, whole)
     assert interrupted(corpus, tmp_path / "data-bin", first, 3, after) >= 8
     assert content(tmp_path / "data-bin") == content(whole)
 
 
 def test_interrupted_update_leaves_no_mixture(corpus, prepared, monkeypatch):
     """A run that is killed while it replaces a folder leaves no manifest and no old files beside new ones."""
-    path = corpus.parent / "valid.en"
-    path.write_text("another sentence .\n", encoding="utf-8")
-    replace = os.replace
-
-    def interrupting(source, target):
-        if str(target) == str(prepared / "en"):
-            raise KeyboardInterrupt
-        replace(source, target)
-
-    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
-        context.setattr(files.os, "replace", interrupting)
-        prepare(corpus, prepared)
+    (corpus.parent / "valid.en").write_text("another sentence .\n", encoding="utf-8")
+    killed_at(monkeypatch, prepared / "en", lambda: prepare(corpus, prepared))
     assert not (prepared / "manifest.json").exists() and not (prepared / "en").exists()
     prepare(corpus, prepared)
     check_against_sources(corpus, prepared)
@@ -321,16 +284,10 @@ def test_vocabulary_is_reused(corpus, prepared, tmp_path, fairseq_in_process):
     other = write_corpus(tmp_path / "more" / "corpus")
     change(other, languages=["de", "en"], monolingual={})
     prepare(other, tmp_path / "reusing", vocabulary_from=prepared)
-
-    def symbols(data_bin):
-        return [line.split(" ")[0] for line in (data_bin / "dict.txt").read_text(encoding="utf-8").split("\n")]
-
-    assert symbols(tmp_path / "reusing") == symbols(prepared)
-    manifests = [
+    before, after = (
         json.loads((path / "manifest.json").read_text(encoding="utf-8")) for path in (prepared, tmp_path / "reusing")
-    ]
-    assert manifests[0]["dictionary"] == manifests[1]["dictionary"]
-    assert manifests[1]["sampling"] is None
+    )
+    assert before["dictionary"] == after["dictionary"] and after["sampling"] is None  # a digest of the symbols in order
     name = "en-de/train.en-de.de.bin"
     assert (tmp_path / "reusing" / name).read_bytes() == (prepared / name).read_bytes()
     change(other, tokenizer={"en": "moses"})
@@ -354,15 +311,7 @@ def test_an_existing_model_is_taken(corpus, tmp_path, fairseq_in_process):
     data_bin = tmp_path / "data-bin"
     prepare(corpus, data_bin)
     assert (data_bin / "sentencepiece.model").read_bytes() == model.read_bytes()
-    dictionary = check_against_sources(corpus, data_bin)
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    pieces = [processor.id_to_piece(index) for index in range(3, 45)]
-    assert dictionary.symbols == ["<s>", "<pad>", "</s>", "<unk>", *pieces, "<mask>", "[en]", "[de]"]
-    frequencies = Counter()
-    for name in ("train.en", "train.en-de.en", "train.en-de.de"):
-        for line in (corpus.parent / name).read_text(encoding="utf-8").split("\n"):
-            frequencies.update(processor.encode(line, out_type=str))
-    assert dictionary.count[4:-3] == [frequencies[piece] for piece in pieces]
+    check_against_sources(corpus, data_bin)
     manifest = json.loads((data_bin / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["config"]["vocabulary"] == {"sentencepiece": model.name} and manifest["sampling"] is None
     assert manifest["vocabulary"]["sha256"] == {"sentencepiece.model": hashlib.sha256(model.read_bytes()).hexdigest()}
@@ -372,18 +321,15 @@ def test_an_existing_model_is_taken(corpus, tmp_path, fairseq_in_process):
 
 
 def test_an_existing_model_is_checked(corpus, tmp_path):
-    change(corpus, vocabulary={"sentencepiece": "missing.model"})
-    with pytest.raises(UserError, match="vocabulary: sentencepiece: .*missing.model is not a SentencePiece model"):
-        prepare(corpus, None, check_only=True)
-    change(corpus, vocabulary={"sentencepiece": "train.en"})
-    with pytest.raises(UserError, match="vocabulary: sentencepiece: .*train.en is not a SentencePiece model"):
-        prepare(corpus, tmp_path / "data-bin")
     model = existing_model(corpus.parent, (corpus.parent / "train.en").read_text(encoding="utf-8").split("\n"))
-    change(corpus, vocabulary={"sentencepiece": str(model)})
-    with pytest.raises(
-        UserError, match="vocabulary: the description names one, sentencepiece: leave out --vocabulary-from"
+    for name, reused, message in (
+        ("missing.model", None, "vocabulary: sentencepiece: .*missing.model is not a SentencePiece model"),
+        ("train.en", None, "vocabulary: sentencepiece: .*train.en is not a SentencePiece model"),
+        (str(model), tmp_path, "vocabulary: the description names one, sentencepiece: leave out --vocabulary-from"),
     ):
-        prepare(corpus, tmp_path / "data-bin", vocabulary_from=tmp_path)
+        change(corpus, vocabulary={"sentencepiece": name})
+        with pytest.raises(UserError, match=message):
+            prepare(corpus, tmp_path / "data-bin", vocabulary_from=reused)
 
 
 def test_lost_lines_are_reported(corpus, tmp_path, fairseq_in_process, monkeypatch):

@@ -161,15 +161,8 @@ def test_one_file_for_two_languages(tmp_path):
 def test_what_is_no_description(tmp_path):
     with pytest.raises(UserError, match="missing.yaml: no such file"):
         read_config(tmp_path / "missing.yaml")
-    with pytest.raises(UserError, match="is not YAML"):
-        problems(tmp_path, "languages: [en")
     with pytest.raises(UserError, match="c.yaml is not YAML in line 6: 'en' is named twice in one mapping$"):
         problems(tmp_path, GOOD.replace("  no: {train: a.no}", "  no: {train: a.no}\n  en: {train: c.en}"))
-    with pytest.raises(UserError, match="c.yaml is not YAML in line 2: a key must be one value$"):
-        problems(tmp_path, "languages: [en]\n? [a, b]\n: c\n")
-    for deep in ("[" * 3000 + "]" * 3000, "[" * 3000, "{a: " * 3000 + "}" * 3000):
-        with pytest.raises(UserError, match="c.yaml is not YAML: its values are nested too deeply$"):
-            problems(tmp_path, f"languages: {deep}")
     assert any("expected a mapping" in problem for problem in problems(tmp_path, "- en"))
 
 

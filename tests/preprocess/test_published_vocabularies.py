@@ -64,10 +64,9 @@ def test_the_first_words_of_a_vocabulary(named, tmp_path, fairseq_in_process):
             prepare(change(named, vocabulary={"xlm": XLM["xlm"] | {"size": size}}), tmp_path / "other")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_text_with_xlms_vocabulary(named, tmp_path, fairseq_in_process, workers):
+def test_text_with_xlms_vocabulary(named, tmp_path, fairseq_in_process):
     data, root = tmp_path / "data-bin", named.parent
-    prepare(change(named, vocabulary=XLM), data, workers)
+    prepare(change(named, vocabulary=XLM), data, 2)
     words = [line.rpartition(" ")[0] for line in (root / "vocab").read_text(encoding="utf-8").splitlines()]
     assert symbols_of(data) == [*words, "<mask>", "[en]", "[de]"]
     written = [line.replace("@@ ", "") for line in text_of(data, "en-de", "train.en-de.de")]

@@ -9,6 +9,7 @@ import pytest
 
 from fairseq_xl.errors import UserError
 from preprocess.commands.sample import main
+from preprocess.sample import corpus
 from preprocess.sample.corpus import EVALUATION, plan, write
 from preprocess.sample.generator import REALIZERS, held_out
 from preprocess.sample.lexicon import LANGUAGES, TOPICS, adjectives, adverbs, classes, nouns, verbs
@@ -203,9 +204,11 @@ def planned():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, planned):
     path = tmp_path_factory.mktemp("sample")
-    write(path, SMALL, SEED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "plan", lambda *arguments: {(SMALL, SEED): planned}[arguments])
+        write(path, SMALL, SEED)
     return path
 
 
@@ -379,7 +382,8 @@ def test_the_corpus_is_the_same_byte_for_byte(folder):
     assert digest.hexdigest() == DIGEST
 
 
-def test_another_seed_gives_another_corpus():
+def test_another_seed_gives_another_corpus(monkeypatch):
+    monkeypatch.setattr(corpus, "EVALUATION", {})
     assert plan(8, 1)[0]["train"] != plan(8, 2)[0]["train"]
 
 

@@ -94,10 +94,7 @@ def test_the_sides_of_bitext_are_divided_at_the_same_lines(tmp_path):
     """A line that is empty on one side is a missing translation, and ends no document."""
     one, other = b"a\n\nb\n\nc\nd\ne\n", "ä\nä\nbb\n\u2003\n\ndd\ne\n".encode()
     texts, lines = divided(describe(tmp_path, 2, [(one, other)], "en-de"))
-    assert lines == [4, 3] and texts == [
-        (b"a\n\nb\n\n", "ä\nä\nbb\n\u2003\n".encode()),
-        (b"c\nd\ne\n", b"\ndd\ne\n"),
-    ]
+    assert lines == [4, 3] and texts == [(b"a\n\nb\n\n", "ä\nä\nbb\n\u2003\n".encode()), (b"c\nd\ne\n", b"\ndd\ne\n")]
     one, other = b"a\n\nb\nc\n", b"\xc3\xa4\nbb\ncc\n\n"  # no line is empty on both sides
     texts, lines = divided(describe(tmp_path, 2, [(one, other)], "en-de"))
     assert lines == [2, 2] and texts[1] == (b"b\nc\n", b"cc\n\n")
@@ -143,10 +140,8 @@ def test_random_text_in_any_blocks(tmp_path, monkeypatch, block):
 SHARDS = 3
 
 
-@pytest.fixture
-def divided_corpus(tmp_path):
+def write_divided(root):
     """A corpus in three languages with shards: two files of documents; bitext; sentences without documents."""
-    root = tmp_path / "corpus"
     root.mkdir()
     for name, count in (("train.en", 20), ("more.en", 11), ("valid.en", 3)):
         write(root / name, documents("en", count, random.Random(name)))
@@ -154,20 +149,39 @@ def divided_corpus(tmp_path):
         for language in ("en", "de"):
             write(root / f"{split}.en-de.{language}", documents(language, count, random.Random(split)))
     lines = [line for line in documents("de", 20, random.Random(1)) if line]
-    (root / "train.fr.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
-    return tiny_corpus.describe(
-        root,
-        {
-            "languages": ["en", "de", "fr"],
-            "vocabulary": {"model": "unigram", "size": 60},
-            "shards": SHARDS,
-            "monolingual": {
-                "en": {"train": ["train.en", "more.en"], "valid": "valid.en"},
-                "fr": {"train": "train.fr"},
-            },
-            "bitext": {"en-de": {"train": "train.en-de", "valid": "valid.en-de"}},
-        },
-    )
+    (root / "train.fr.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
+    description = {"languages": ["en", "de", "fr"], "vocabulary": {"model": "unigram", "size": 60}, "shards": SHARDS}
+    english = {"train": ["train.en", "more.en"], "valid": "valid.en"}
+    text = {
+        "monolingual": {"en": english, "fr": {"train": "train.fr"}},
+        "bitext": {"en-de": {"train": "train.en-de", "valid": "valid.en-de"}},
+    }
+    return tiny_corpus.describe(root, description | text)
+
+
+@pytest.fixture
+def divided_corpus(tmp_path):
+    return write_divided(tmp_path / "corpus")
+
+
+@pytest.fixture(scope="session")
+def prepared_corpus(prepared_once):
+    """The data folder of the corpus, `data-bin`, and that of its description without shards, `whole`. Read only."""
+
+    def write_both(folder):
+        corpus = write_divided(folder / "corpus")
+        prepare(corpus, folder / "data-bin")
+        without_shards(corpus, folder / "whole")
+
+    return prepared_once("divided", write_both)
+
+
+@pytest.fixture
+def sharded(divided_corpus, prepared_corpus, tmp_path, fairseq_in_process):
+    """A copy of the data folder of the corpus, with its links."""
+    copy = tmp_path / "data-bin"
+    subprocess.run(["cp", "-a", prepared_corpus / "data-bin", copy], check=True)
+    return copy
 
 
 def items(prefix):
@@ -190,11 +204,9 @@ def without_shards(path, folder):
 TRAINING = ["en/train", "fr/train", "en-de/train.en-de.en", "en-de/train.en-de.de"]
 
 
-def test_the_shards_together_are_the_whole(divided_corpus, tmp_path, fairseq_in_process, monkeypatch):
+def test_the_shards_together_are_the_whole(divided_corpus, prepared_corpus, tmp_path, fairseq_in_process, monkeypatch):
     """Byte by byte: the training text one after the other, and in each shard the dictionary and all other text."""
-    monkeypatch.setattr(files, "BLOCK", 300)
-    data_bin, whole = tmp_path / "data-bin", without_shards(divided_corpus, tmp_path / "whole")
-    prepare(divided_corpus, data_bin, jobs=2)
+    data_bin, whole = prepared_corpus / "data-bin", prepared_corpus / "whole"
     folders = [data_bin / str(shard) for shard in range(SHARDS)]
     assert sorted(path.name for path in data_bin.iterdir()) == [".stages", "0", "1", "2", "manifest.json"]
     expected = content(whole)
@@ -213,18 +225,17 @@ def test_the_shards_together_are_the_whole(divided_corpus, tmp_path, fairseq_in_
         assert {"dict.txt", "sentencepiece.model", "en/valid.bin", "en-de/valid.en-de.de.idx"} < set(same)
         assert all(text[name] == expected[name] for name in same)
         assert folder.joinpath("dict.txt").samefile(folders[0] / "dict.txt")
-    before = content(data_bin)
-    prepare(divided_corpus, tmp_path / "again")
-    assert content(tmp_path / "again") == before
+    monkeypatch.setattr(files, "BLOCK", 300)
+    prepare(divided_corpus, tmp_path / "again", jobs=2)
+    assert content(tmp_path / "again") == content(data_bin)
     assert verify(data_bin) == 3 * verify(whole)
 
 
-def test_manifests_of_shards(divided_corpus, tmp_path, fairseq_in_process):
-    data_bin, whole = tmp_path / "data-bin", without_shards(divided_corpus, tmp_path / "whole")
-    prepare(divided_corpus, data_bin)
+def test_manifests_of_shards(prepared_corpus):
+    data_bin = prepared_corpus / "data-bin"
     joint, expected, *of_shards = (
         json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        for folder in (data_bin, whole, *(data_bin / str(shard) for shard in range(SHARDS)))
+        for folder in (data_bin, prepared_corpus / "whole", *(data_bin / str(shard) for shard in range(SHARDS)))
     )
     assert joint["config"].pop("shards") == SHARDS
     assert joint.pop("shards") == [sha256_of(data_bin / str(shard) / "manifest.json") for shard in range(SHARDS)]
@@ -246,75 +257,64 @@ def test_manifests_of_shards(divided_corpus, tmp_path, fairseq_in_process):
     assert [begin for _, begin, _ in pieces[1:]] == [pieces[0][2], 0, pieces[2][2]]
 
 
-def test_only_what_is_missing_is_made(divided_corpus, tmp_path, fairseq_in_process, caplog):
-    data_bin = tmp_path / "data-bin"
-    prepare(divided_corpus, data_bin)
-    before = content(data_bin)
-    fairseq_in_process.clear()
-    prepare(divided_corpus, data_bin)
-    assert fairseq_in_process == [] and content(data_bin) == before
-    (data_bin / "1" / "en" / "train.bin").unlink()
-    (data_bin / "2" / "dict.txt").unlink()
+def test_only_what_is_missing_is_made(divided_corpus, sharded, fairseq_in_process):
+    before = content(sharded)
+    prepare(divided_corpus, sharded)
+    assert fairseq_in_process == [] and content(sharded) == before
+    (sharded / "1" / "en" / "train.bin").unlink()
+    (sharded / "2" / "dict.txt").unlink()
     with pytest.raises(UserError, match="2 change|1 change"):
-        verify(data_bin)
-    prepare(divided_corpus, data_bin)
-    assert fairseq_in_process == ["en"] and content(data_bin) == before
+        verify(sharded)
+    prepare(divided_corpus, sharded)
+    assert fairseq_in_process == ["en"] and content(sharded) == before
 
 
 @pytest.mark.parametrize("names", ["01", "10", "21"])
-def test_copied_and_exchanged_shards_are_refused(divided_corpus, tmp_path, fairseq_in_process, names):
+def test_copied_and_exchanged_shards_are_refused(sharded, tmp_path, names):
     """Each shard by itself is whole."""
-    data_bin = tmp_path / "data-bin"
-    prepare(divided_corpus, data_bin)
-    one, other = (data_bin / name for name in names)
+    one, other = (sharded / name for name in names)
     one.rename(tmp_path / "one")
     shutil.copytree(other, one) if names == "01" else other.rename(one)
     if names != "01":
         (tmp_path / "one").rename(other)
     for read in (verify, data_folders, lambda data: data_folders(f"{data}/0:{data}/{names[0]}")):
-        with pytest.raises(UserError, match=f"{data_bin}/[{names}] is not the shard that {data_bin}/manifest.json"):
-            read(data_bin)
+        with pytest.raises(UserError, match=f"{sharded}/[{names}] is not the shard that {sharded}/manifest.json"):
+            read(sharded)
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_interrupted_anywhere_and_continued(divided_corpus, tmp_path, fairseq_in_process, interrupted, after):
+def test_interrupted_anywhere_and_continued(
+    divided_corpus, prepared_corpus, tmp_path, fairseq_in_process, interrupted, after
+):
     """The run is killed again and again; no shard is made twice."""
-    whole, data_bin = tmp_path / "whole", tmp_path / "data-bin"
-    prepare(divided_corpus, whole)
-    made = len(fairseq_in_process)
-    assert made == 3 * SHARDS
-    interruptions = interrupted(divided_corpus, data_bin, 5, 5, after)
+    interruptions = interrupted(divided_corpus, tmp_path / "data-bin", 5, 5, after)
     assert interruptions >= 8
-    assert len(fairseq_in_process) - made <= made + interruptions  # at most the folder in work is made again
-    assert content(data_bin) == content(whole)
+    assert len(fairseq_in_process) <= 3 * SHARDS + interruptions  # at most the folder in work is made again
+    assert content(tmp_path / "data-bin") == content(prepared_corpus / "data-bin")
 
 
-def test_other_numbers_of_shards(divided_corpus, tmp_path, fairseq_in_process):
-    data_bin = tmp_path / "data-bin"
-    prepare(divided_corpus, data_bin)
+def test_other_numbers_of_shards(divided_corpus, sharded, tmp_path):
     for number in (2, 4):
         change(divided_corpus, shards=number)
-        prepare(divided_corpus, data_bin)
+        prepare(divided_corpus, sharded)
         prepare(divided_corpus, tmp_path / f"new-{number}")
-        assert content(data_bin) == content(tmp_path / f"new-{number}")
-        assert sorted(path.name for path in data_bin.glob("[0-9]*")) == [str(shard) for shard in range(number)]
+        assert content(sharded) == content(tmp_path / f"new-{number}")
+        assert sorted(path.name for path in sharded.glob("[0-9]*")) == [str(shard) for shard in range(number)]
     description = yaml.safe_load(divided_corpus.read_text(encoding="utf-8"))
     del description["shards"]
     tiny_corpus.describe(divided_corpus.parent, description)
     with pytest.raises(UserError, match="is divided into shards, and the description has no `shards`: remove the"):
-        prepare(divided_corpus, data_bin)
+        prepare(divided_corpus, sharded)
 
 
-def test_more_training_text_makes_new_shards(divided_corpus, tmp_path, fairseq_in_process):
-    data_bin = tmp_path / "data-bin"
-    prepare(divided_corpus, data_bin)
-    before = content(data_bin)
+def test_more_training_text_makes_new_shards(divided_corpus, sharded):
+    before = content(sharded)
     write(divided_corpus.parent / "more.en", documents("en", 40, random.Random(9)))
-    prepare(divided_corpus, data_bin, vocabulary_from=data_bin)
-    changed = {name for name, text in content(data_bin).items() if text != before[name]}
+    prepare(divided_corpus, sharded, vocabulary_from=sharded)
+    changed = {name for name, text in content(sharded).items() if text != before[name]}
     assert {f"{shard}/en/train.bin" for shard in range(3)} < changed
     assert not any("/fr/" in name and name.endswith("bin") for name in changed)
-    verify(data_bin)
+    verify(sharded)
 
 
 def test_cleaned_text_is_divided(divided_corpus, tmp_path, fairseq_in_process):
@@ -344,21 +344,8 @@ def test_shards_is_a_number(divided_corpus, tmp_path, capsys, value):
     assert f"shards: expected a number from 1 to 100000, found {value!r}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("piece", [1, 7])
-def test_chunks_of_text_make_the_same_files(divided_corpus, tmp_path, fairseq_in_process, monkeypatch, piece):
+def test_chunks_of_text_make_the_same_files(divided_corpus, prepared_corpus, tmp_path, fairseq_in_process, monkeypatch):
     """fairseq-preprocess gets few lines at a time, and the joined files are those of one call."""
-    whole = without_shards(divided_corpus, tmp_path / "whole")
-    expected = content(whole)
-    calls = len(fairseq_in_process)
-    monkeypatch.setattr(binarize, "CHUNK_LINES", piece * 10)
-    monkeypatch.setattr(joined, "CHUNK", 3)
-    without_shards(divided_corpus, tmp_path / "pieces")
-    assert content(tmp_path / "pieces") == expected
-    assert len(fairseq_in_process) - calls >= len(items(whole / "en/train")) // (piece * 10)
-    assert not list((tmp_path / "pieces").rglob("*.sizes"))
-
-
-def test_chunks_are_of_bounded_size(divided_corpus, tmp_path, fairseq_in_process, monkeypatch):
     most, run = [], binarize.run_fairseq
 
     def counting(options, cwd, log):
@@ -367,9 +354,12 @@ def test_chunks_are_of_bounded_size(divided_corpus, tmp_path, fairseq_in_process
         run(options, cwd, log)
 
     monkeypatch.setattr(binarize, "run_fairseq", counting)
-    monkeypatch.setattr(binarize, "CHUNK_LINES", 8)
+    monkeypatch.setattr(binarize, "CHUNK_LINES", 10)
+    monkeypatch.setattr(joined, "CHUNK", 3)
     prepare(divided_corpus, tmp_path / "data-bin")
-    assert len(most) > 3 * SHARDS and max(most) == 8
+    assert content(tmp_path / "data-bin") == content(prepared_corpus / "data-bin")
+    assert len(most) > 3 * SHARDS and max(most) == 10
+    assert not list((tmp_path / "data-bin").rglob("*.sizes"))
 
 
 def test_a_compressed_file_is_read_once(tmp_path, monkeypatch):
@@ -385,7 +375,7 @@ def test_a_compressed_file_is_read_once(tmp_path, monkeypatch):
         assert b"".join(sections.blocks(path, 20, 23)) == b"10\n" and len(opened) == 2
 
 
-def test_a_killed_command_is_continued(divided_corpus, tmp_path, fairseq_in_process):
+def test_a_killed_command_is_continued(divided_corpus, prepared_corpus, tmp_path, fairseq_in_process):
     """It is killed when shard 0 is complete; all its processes end, and shard 0 is not made again."""
     data_bin = tmp_path / "data-bin"
     command = [python(), "-m", "fairseq_xl", "data", "prepare", str(divided_corpus), str(data_bin), "--jobs", "2"]
@@ -399,24 +389,21 @@ def test_a_killed_command_is_continued(divided_corpus, tmp_path, fairseq_in_proc
     prepare(divided_corpus, data_bin)
     assert 1 <= len(fairseq_in_process) <= 6  # folders of shards 1 and 2
     assert (data_bin / "0" / "en" / "train.bin").stat().st_ino == before
-    prepare(divided_corpus, tmp_path / "whole")
-    assert content(data_bin) == content(tmp_path / "whole")
+    assert content(data_bin) == content(prepared_corpus / "data-bin")
 
 
-@pytest.mark.parametrize("count, order", [(2, (2, 1)), (3, (1, 3, 2))])
-def test_parts_together_are_what_one_run_makes(divided_corpus, tmp_path, fairseq_in_process, caplog, count, order):
+def test_parts_together_are_what_one_run_makes(divided_corpus, tmp_path, fairseq_in_process, caplog):
     """In any order, and each folder once; the last part completes the data folder. Other counts need no new run."""
     change(divided_corpus, clean={"language": False})
     whole, data_bin = tmp_path / "whole", tmp_path / "data-bin"
     prepare(divided_corpus, whole)
     made = len(fairseq_in_process)
     caplog.set_level("INFO")
-    for index in order:
+    for index in (2, 1):
         assert not (data_bin / "manifest.json").exists()
-        prepare(divided_corpus, data_bin, part=(index, count))
+        prepare(divided_corpus, data_bin, part=(index, 2))
     assert content(data_bin) == content(whole) and len(fairseq_in_process) == 2 * made
-    others = ", ".join(str(shard) for shard in range(SHARDS) if shard % count != order[0] - 1)
-    assert f"part {order[0]}/{count} is made; shard {others} not: the part that makes the last shard" in caplog.text
+    assert "part 2/2 is made; shard 0, 2 not: the part that makes the last shard" in caplog.text
     for options in ({"part": (1, 3)}, {}):
         prepare(divided_corpus, data_bin, **options)
     assert content(data_bin) == content(whole) and len(fairseq_in_process) == 2 * made
@@ -428,14 +415,15 @@ def test_parts_together_are_what_one_run_makes(divided_corpus, tmp_path, fairseq
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_parts_interrupted_anywhere_and_continued(divided_corpus, tmp_path, fairseq_in_process, interrupted, after):
-    prepare(divided_corpus, tmp_path / "whole")
+def test_parts_interrupted_anywhere_and_continued(
+    divided_corpus, prepared_corpus, tmp_path, fairseq_in_process, interrupted, after
+):
     for index in (2, 1):
         assert interrupted(divided_corpus, tmp_path / "data-bin", 5, 5, after, part=(index, 2)) >= 4
-    assert content(tmp_path / "data-bin") == content(tmp_path / "whole")
+    assert content(tmp_path / "data-bin") == content(prepared_corpus / "data-bin")
 
 
-def test_parts_at_the_same_time_one_of_them_killed(divided_corpus, tmp_path, fairseq_in_process):
+def test_parts_at_the_same_time_one_of_them_killed(divided_corpus, prepared_corpus, tmp_path):
     """Three commands; one is killed when its shard is encoded. Its repetition completes the folder."""
     data_bin = tmp_path / "data-bin"
     command = [python(), "-m", "fairseq_xl", "data", "prepare", str(divided_corpus), str(data_bin), "--part"]
@@ -451,8 +439,7 @@ def test_parts_at_the_same_time_one_of_them_killed(divided_corpus, tmp_path, fai
     assert not (data_bin / "manifest.json").exists()
     done = subprocess.run([*command, "2/3"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    prepare(divided_corpus, tmp_path / "whole")
-    assert content(data_bin) == content(tmp_path / "whole")
+    assert content(data_bin) == content(prepared_corpus / "data-bin")
 
 
 def test_runs_that_a_part_does_not_belong_to_are_refused(divided_corpus, tmp_path, fairseq_in_process, capsys):

@@ -22,32 +22,28 @@ def test_pythainlp():
     assert tokenizers.tokenize("ผมรักคุณนะครับ hello", "pythainlp", "th") == "ผม รัก คุณ นะ ครับ hello"
 
 
-def text_of(data_bin, folder, name, language):
+def text_of(data_bin, folder, name):
     dictionary = Dictionary.load(str(data_bin / "dict.txt"))
     data = data_utils.load_indexed_dataset(str(data_bin / folder / name), dictionary)
     model = sentencepiece.SentencePieceProcessor(model_file=str(data_bin / "sentencepiece.model"))
     return [model.decode(dictionary.string(item).split()) for item in data]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_language_with_a_tokenizer_is_tokenized_everywhere(corpus, tmp_path, fairseq_in_process, workers):
+def test_a_language_with_a_tokenizer_is_tokenized_everywhere(corpus, whole, tmp_path, fairseq_in_process):
     for path in corpus.parent.glob("*.*"):
         if path.suffix in (".en", ".de"):
             path.write_text(path.read_text().replace(" .", ", x."))
-    raw, tokenized = tmp_path / "raw", tmp_path / "tokenized"
-    prepare(corpus, raw, workers)
+    tokenized = tmp_path / "tokenized"
     change(corpus, tokenizer={"en": "moses"})
-    prepare(corpus, tokenized, workers)
-    source = (corpus.parent / "train.en-de.en").read_text().split("\n")[:-1]
-    expected = [line.replace(", x.", " , x .") for line in source]
-    assert text_of(tokenized, "en-de", "train.en-de.en", "en") == expected
-    assert text_of(tokenized, "en-de", "train.en-de.de", "de") == text_of(raw, "en-de", "train.en-de.de", "de")
-    assert text_of(raw, "en-de", "train.en-de.en", "en") == source
+    prepare(corpus, tokenized, 2)
+    english, german = ((corpus.parent / f"train.en-de.{code}").read_text().split("\n")[:-1] for code in ("en", "de"))
+    assert text_of(tokenized, "en-de", "train.en-de.en") == [line.replace(", x.", " , x .") for line in english]
+    assert text_of(tokenized, "en-de", "train.en-de.de") == german
     sample = (tokenized / ".stages/sample.txt").read_text().split("\n")[:-1]
     assert any(line.endswith(" , x .") for line in sample) and any(line.endswith(", x.") for line in sample)
     manifest = json.loads((tokenized / "manifest.json").read_text())
     assert manifest["config"]["tokenizer"] == {"en": "moses"} and manifest["versions"]["sacremoses"]
-    assert "tokenizer" not in json.loads((raw / "manifest.json").read_text())["config"]
+    assert "tokenizer" not in json.loads((whole / "manifest.json").read_text())["config"]
 
 
 def test_another_tokenizer_makes_the_stages_run_again(corpus, tmp_path, fairseq_in_process):
@@ -57,9 +53,7 @@ def test_another_tokenizer_makes_the_stages_run_again(corpus, tmp_path, fairseq_
     change(corpus, tokenizer={"de": "moses"})
     prepare(corpus, tmp_path / "data-bin")
     source = path.read_text().split("\n")[:-1]
-    assert text_of(tmp_path / "data-bin", "en-de", "train.en-de.de", "de") == [
-        line.replace(".", " .") for line in source
-    ]
+    assert text_of(tmp_path / "data-bin", "en-de", "train.en-de.de") == [line.replace(".", " .") for line in source]
 
 
 @pytest.mark.parametrize(

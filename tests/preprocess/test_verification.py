@@ -3,10 +3,11 @@
 import hashlib
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
-from tiny_corpus import content, write_corpus
+from tiny_corpus import content
 
 from fairseq_xl.data.store import manifest
 from fairseq_xl.errors import UserError
@@ -16,15 +17,10 @@ from preprocess import disjoint
 from preprocess.commands.verify import main as verify_command
 from preprocess.pipeline import prepare
 from preprocess.verification import verify
+from tests.preprocess.builders import joined, parts  # noqa: F401
 from tests.tiny_data import write_items
 
 MILLION = 1 << 20
-
-
-@pytest.fixture
-def prepared(corpus, tmp_path, fairseq_in_process):
-    prepare(corpus, tmp_path / "data-bin")
-    return tmp_path / "data-bin"
 
 
 def known(data_bin):
@@ -94,26 +90,17 @@ def test_what_is_no_data_bin(tmp_path, capsys):
         assert f"manifest.json {sentence}" in capsys.readouterr().err
 
 
-def test_joined_languages_have_their_own_and_take_over_no_damage(tmp_path, fairseq_in_process, capsys):
-    folders = []
-    for code in ("en", "de"):
-        config = write_corpus(tmp_path / code)
-        text = {"train": "train.en" if code == "en" else "train.en-de.de"}
-        config.write_text(json.dumps({"languages": [code], "vocabulary": {"size": 60}, "monolingual": {code: text}}))
-        folders.append(tmp_path / "data" / code)
-        prepare(config, folders[-1])
-    arguments = [str(tmp_path / "joined"), *map(str, folders)]
-    assert disjoint.main(arguments) == 0
-    assert verify(tmp_path / "joined") == 9
-    raw = (folders[0] / "en/train.bin").read_bytes()
-    (folders[0] / "en/train.bin").write_bytes(raw[:100] + bytes(10) + raw[110:])
-    capsys.readouterr()
+def test_joined_languages_have_their_own_and_take_over_no_damage(parts, joined, tmp_path, capsys):
+    assert set(known(joined)) == set(content(joined)) - {"manifest.json"} and verify(joined) == len(known(joined))
+    folder = shutil.copytree(parts / "data/en", tmp_path / "en")
+    arguments = [str(tmp_path / "joined"), str(folder), str(parts / "data/de")]
+    raw, entries = (folder / "en/train.bin").read_bytes(), json.loads((folder / "manifest.json").read_text())
+    (folder / "en/train.bin").write_bytes(raw[:100] + bytes(10) + raw[110:])
     assert disjoint.main(arguments) == 1
-    assert f"{folders[0]}/en/train.bin has other content" in capsys.readouterr().err
-    (folders[0] / "en/train.bin").write_bytes(b"\xff" * len(raw))
-    known = json.loads((folders[0] / "manifest.json").read_text())
-    known["fingerprints"]["en/train.bin"] = fingerprint(folders[0] / "en/train.bin")
-    (folders[0] / "manifest.json").write_text(json.dumps(known))
+    assert f"{folder}/en/train.bin has other content" in capsys.readouterr().err
+    (folder / "en/train.bin").write_bytes(b"\xff" * len(raw))
+    entries["fingerprints"]["en/train.bin"] = fingerprint(folder / "en/train.bin")
+    (folder / "manifest.json").write_text(json.dumps(entries))
     assert disjoint.main(arguments) == 1
     assert "en/train.bin has numbers that its dictionary of" in capsys.readouterr().err
 

@@ -35,23 +35,20 @@ def drawn(pairs, line, longest=9, mined=False):
 
 
 @pytest.mark.parametrize(
-    "line, possible",
-    [(0, {(17, 17, 2)}), (1, {(17, 17, 2)}), (2, {(16, 2), (5, 2), (17, 17, 2)}), (5, {(15, 2), (16, 2), (5, 2)})],
+    "line, shares",
+    [
+        (0, {(17, 17, 2): 1}),
+        (1, {(17, 17, 2): 1}),
+        (2, {(16, 2): 1, (5, 2): 1, (17, 17, 2): 1}),
+        (5, {(15, 2): 2, (16, 2): 1, (5, 2): 1}),  # lines are equally probable, and two have sentence 15
+    ],
 )
-def test_random_negatives_are_all_sentences_that_are_no_translation(pairs, line, possible):
-    assert drawn(pairs, line) == possible
-
-
-@pytest.mark.parametrize("line, possible", [(0, 1), (2, 3), (5, 3)])
-def test_they_are_drawn_uniformly(pairs, line, possible):
-    """Lines are equally probable: sentence 15, of lines 0 and 2, is drawn twice as often."""
+def test_random_negatives_are_all_sentences_that_are_no_translation(pairs, line, shares):
     keys = np.random.default_rng(line).integers(2**64, size=4000, dtype=np.uint64)
     drawn = [tuple(tokens.tolist()) for tokens in pairs.negatives([line] * 4000, 9, keys, False)]
-    counts = {sentence: drawn.count(sentence) for sentence in set(drawn)}
-    shares = {sentence: 2 if sentence == (15, 2) else 1 for sentence in counts}
-    assert len(counts) == possible
-    for sentence, count in counts.items():
-        assert count / 4000 == pytest.approx(shares[sentence] / sum(shares.values()), abs=0.03)  # 3.8 deviations
+    assert set(drawn) == set(shares)
+    for sentence, share in shares.items():
+        assert drawn.count(sentence) / 4000 == pytest.approx(share / sum(shares.values()), abs=0.03)  # 3.8 deviations
 
 
 def test_no_sentence_is_missed_where_nearly_all_are_translations(tmp_path):
@@ -245,12 +242,16 @@ def test_mined_negatives_of_a_long_text_are_mapped(pairs, long):
     assert tables_beside == ["train.en-de.hashes.table", "train.en-de.translations.table"]
 
 
-@pytest.mark.parametrize("line", [6, 1000, -2, 3])
-def test_lines_that_are_no_sentences_of_a_long_text(pairs, long, line):
-    write_mined(pairs, [[4], [5], [line], [-1], [1], [0]])
-    assert len(drawn(pairs, 0, mined=True)) == 1
+@pytest.mark.parametrize("line", [6, 1000, -2, 3], ids=["behind the last", "far behind it", "below -1", "empty line"])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_lines_that_are_no_sentences(pairs, request, line, mapped):
+    """Those of a long text are found when they are drawn."""
+    if mapped:
+        request.getfixturevalue("long")
+    write_mined(pairs, [[4, -1], [5, -1], [line, line], [-1, -1], [1, -1], [0, -1]])
+    assert not mapped or len(drawn(pairs, 0, mined=True)) == 1
     with pytest.raises(UserError, match="negatives.npy is damaged; `fairseq-xl search negatives CHECKPOINT DATA`"):
-        drawn(pairs, 2, mined=True)
+        drawn(pairs, 2, mined=True) if mapped else read_negatives(pairs)
 
 
 def asking_for(path, shape):
@@ -258,13 +259,6 @@ def asking_for(path, shape):
     with open(path, "wb") as file:
         npy.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": shape})
         file.write(bytes(24))
-
-
-@pytest.mark.parametrize("line", [6, 1000, -2, 3], ids=["behind the last", "far behind it", "below -1", "empty line"])
-def test_lines_that_are_no_sentences(pairs, line):
-    write_mined(pairs, [[4, -1], [5, -1], [1, line], [-1, -1], [1, -1], [0, -1]])
-    with pytest.raises(UserError, match="negatives.npy is damaged; `fairseq-xl search negatives CHECKPOINT DATA`"):
-        read_negatives(pairs)
 
 
 def test_every_flipped_byte_is_refused(pairs):

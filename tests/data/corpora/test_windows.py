@@ -26,16 +26,14 @@ def random_items(seed, lines=400, longest=12, empty=0.1):
     return [[*rng.integers(4, 60_000, size).tolist(), 2] for size in sizes.tolist()]
 
 
-@pytest.fixture(params=[1, 7, 1 << 16], ids="blocks of {} lines".format)
-def block(request, monkeypatch):
+@pytest.fixture(
+    params=[(1, 0), (7, 1 << 20), (1 << 16, 0)], ids="blocks of {0[0]} lines, {0[1]} lines in memory".format
+)
+def tables(request, monkeypatch):
+    """Tables are made of blocks of any size, in memory or in a file."""
     for module in (documents, binarized_text, sentence_blocks):
-        monkeypatch.setattr(module, "BLOCK_LINES", request.param)
-
-
-@pytest.fixture(params=["memory", "file"])
-def place(request, monkeypatch):
-    if request.param == "file":
-        monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
+        monkeypatch.setattr(module, "BLOCK_LINES", request.param[0])
+    monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", request.param[1])
 
 
 @pytest.mark.parametrize("following", [[1], [5], [2, 2, 4, 9, 7, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9], [3, 9, 9, 5, 9]])
@@ -69,9 +67,8 @@ def adjacent_segments(items, length):
     return windows
 
 
-@pytest.mark.parametrize("length", [3, 8, 40])
-@pytest.mark.parametrize("empty", [0.1, 0.6, 0.01])
-def test_adjacent_segments(tmp_path, block, place, length, empty):
+@pytest.mark.parametrize("length, empty", [(3, 0.1), (8, 0.6), (8, 0.01), (40, 0.1), (40, 0.01)])
+def test_adjacent_segments(tmp_path, tables, length, empty):
     items = random_items(length, empty=empty)
     text = AdjacentSegments(write_items(tmp_path / "train", items), "en")
     assert text.windows(length).tolist() == adjacent_segments(items, length)
@@ -91,9 +88,8 @@ def blocks_of_sentences(items, length):
     return windows
 
 
-@pytest.mark.parametrize("length", [2, 5, 9, 40])
-@pytest.mark.parametrize("longest", [1, 12, 60])
-def test_blocks_of_sentences(tmp_path, block, place, length, longest):
+@pytest.mark.parametrize("length, longest", [(2, 1), (2, 12), (5, 12), (9, 60), (40, 12), (40, 60)])
+def test_blocks_of_sentences(tmp_path, tables, length, longest):
     items = random_items(length, 150, longest)
     text = SentenceBlocks(write_items(tmp_path / "train", items), "en")
     assert text.windows(length).tolist() == blocks_of_sentences(items, length)
@@ -121,9 +117,8 @@ def alternating(items, length):
     return windows
 
 
-@pytest.mark.parametrize("length", [3, 8, 40])
-@pytest.mark.parametrize("empty", [0.1, 0.5])
-def test_alternating_documents(tmp_path, block, place, length, empty):
+@pytest.mark.parametrize("length, empty", [(3, 0.1), (8, 0.5), (40, 0.1)])
+def test_alternating_documents(tmp_path, tables, length, empty):
     items = [random_items(seed, empty=empty) for seed in (1, 2)]
     for code, side in zip(("en", "de"), items):
         for line in range(0, 400, 23):
@@ -175,23 +170,20 @@ def test_another_file_in_place_of_a_table_is_replaced(tmp_path, monkeypatch, dam
     assert path.stat().st_size == 64 + 24 * len(text.windows(8))
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission(tmp_path, monkeypatch):
-    without_place(tmp_path, monkeypatch, lambda folder: folder.chmod(0o500))
-
-
-def test_a_folder_that_takes_no_file(tmp_path, monkeypatch):
-    without_place(tmp_path, monkeypatch, lambda folder: (folder / ".tables.lock").mkdir())
-
-
-def without_place(folder, monkeypatch, close):
+@pytest.mark.parametrize("closed", ["without permission", "that takes no file"])
+def test_a_folder(tmp_path, monkeypatch, closed):
     """The table is in a temporary file, which is gone when nothing maps it."""
     monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
     items = random_items(1)
-    text = AdjacentSegments(write_items(folder / "train", items), "en")
-    close(folder)
+    text = AdjacentSegments(write_items(tmp_path / "train", items), "en")
+    if closed == "that takes no file":
+        (tmp_path / ".tables.lock").mkdir()
+    elif not hasattr(os, "geteuid") or os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    else:
+        tmp_path.chmod(0o500)
     assert text.windows(8).tolist() == adjacent_segments(items, 8)
-    assert not list(folder.glob("train*.table"))
+    assert not list(tmp_path.glob("train*.table"))
 
 
 def test_a_table_without_rows(tmp_path, monkeypatch):

@@ -73,8 +73,9 @@ def test_sides_are_padded_by_themselves(pairs):
         assert spec.tokens == sides.sum() and spec.padded_tokens == len(sides) * sides.max(axis=0).sum()
 
 
-def test_parts_and_several_passes_of_a_corpus(pairs, chunk):
+def test_parts_and_several_passes_of_a_corpus(pairs, monkeypatch):
     """A line occurs 2 or 3 times at 2.4 passes, at most once at 0.3; every line equally often over many epochs."""
+    monkeypatch.setattr(passes, "CHUNK", 100)
     lines = pairs.all_examples(LONGEST)[0]
     mixed, count, whole = MixedCorpus({"a": pairs, "b": pairs}, 1), len(lines), Counter()
     for epoch in range(1, 31):

@@ -27,25 +27,18 @@ def files_for_short_texts(monkeypatch):
 @pytest.fixture
 def text(tmp_path):
     """A binarized text, and a function that returns its table, computed as the rows given unless a file has it."""
-    prefix = str(write_items(tmp_path / "train", [[4, 2], [5, 2]] * 50))
-
-    def read(rows, **more):
-        return table(f"{prefix}.table", [Text(prefix, "en")], lambda: [rows], 2, **more).tolist()
-
-    return tmp_path / "train.bin", read
+    write_items(tmp_path / "train", [[4, 2], [5, 2]] * 50)
+    return tmp_path / "train.bin", reader(tmp_path / "train")
 
 
-def test_a_table_of_the_same_text_is_read_again(text):
+def reader(prefix):
+    return lambda rows, **more: table(f"{prefix}.table", [Text(str(prefix), "en")], lambda: [rows], 2, **more).tolist()
+
+
+def test_a_table_of_the_same_text_and_version_is_read_again(text):
     _, read = text
-    assert read(FIRST) == FIRST.tolist()
-    assert read(SECOND) == FIRST.tolist()
-
-
-def test_another_version_makes_a_new_table(text):
-    _, read = text
-    read(FIRST)
-    assert read(SECOND, version=2) == SECOND.tolist()
-    assert read(FIRST, version=2) == SECOND.tolist()
+    assert read(FIRST) == FIRST.tolist() == read(SECOND)
+    assert read(SECOND, version=2) == SECOND.tolist() == read(FIRST, version=2)
 
 
 def test_a_text_rewritten_in_place_makes_a_new_table(text, monkeypatch):
@@ -64,33 +57,24 @@ def test_a_text_rewritten_in_place_makes_a_new_table(text, monkeypatch):
 
 
 def test_a_copy_of_a_data_folder_keeps_its_tables(tmp_path):
-    """Its files have other times. Another text of the same size, with a manifest of its own, makes a new table."""
+    """Its files have other times. A text that the manifest does not describe any more makes a new table.
+
+    So does another text of the same size with a manifest of its own.
+    """
     data, copy = tmp_path / "data-bin", tmp_path / "copy"
-    read = {}
-    for folder in (data, copy):
-        prefix = str(folder / "en/train")
-        read[folder] = lambda rows, path=prefix: table(f"{path}.table", [Text(path, "en")], lambda: [rows], 2)
+    original, copied = reader(data / "en/train"), reader(copy / "en/train")
     write_items(data / "en/train", [[4, 2], [5, 2]])
     write_manifest(data)
-    read[data](FIRST)
+    original(FIRST)
     shutil.copytree(data, copy, copy_function=shutil.copyfile)
     for path in (copy / "en").glob("train.*"):
         os.utime(path, ns=(0, 0))
-    assert read[copy](SECOND).tolist() == FIRST.tolist()
-    write_items(copy / "en/train", [[4, 2], [6, 2]])
-    write_manifest(copy)
-    assert read[copy](SECOND).tolist() == SECOND.tolist()
-
-
-def test_a_changed_file_of_a_manifest_makes_a_new_table(tmp_path):
-    """The manifest does not describe it any more."""
-    write_items(tmp_path / "en/train", [[4, 2], [5, 2]])
-    write_manifest(tmp_path)
-    prefix = str(tmp_path / "en/train")
-    table(f"{prefix}.table", [Text(prefix, "en")], lambda: [FIRST], 2)
-    write_items(tmp_path / "en/train", [[4, 2], [6, 2]])
-    found = table(f"{prefix}.table", [Text(prefix, "en")], lambda: [SECOND], 2)
-    assert found.tolist() == SECOND.tolist()
+    assert copied(SECOND) == FIRST.tolist()
+    for folder, read in ((data, original), (copy, copied)):
+        write_items(folder / "en/train", [[4, 2], [6, 2]])
+        if folder == copy:
+            write_manifest(copy)
+        assert read(SECOND) == SECOND.tolist()
 
 
 def write_manifest(data):

@@ -119,8 +119,10 @@ def folder_of(kind, root):
     return in_folder(root, "sentencepiece")
 
 
-@pytest.mark.parametrize("tokenizer", [None, "moses", "jieba"])
-@pytest.mark.parametrize("kind", [*NORMALIZATIONS, "xlm", "wordpiece"])
+@pytest.mark.parametrize(
+    "kind, tokenizer",
+    [*((kind, None) for kind in (*NORMALIZATIONS, "xlm", "wordpiece")), ("nmt_nfkc", "moses"), ("identity", "jieba")],
+)
 def test_raw_text_is_encoded_as_preprocess_encodes_it(kind, tokenizer, tmp_path):
     """In every line, whatever it has of white space and invisible characters; a blank line is empty."""
     source, data = folder_of(kind, tmp_path), tmp_path / "data"

@@ -80,23 +80,11 @@ def debs(tmp_path_factory):
     return folder
 
 
-def build(folder, debs):
-    assert main([str(folder), "--langs", "de,ru", "--packages", str(debs)]) == 0
-    return folder
-
-
 @pytest.fixture(scope="module")
 def built(debs, tmp_path_factory):
-    return build(tmp_path_factory.mktemp("built") / "help", debs)
-
-
-@pytest.fixture(scope="module")
-def limited(debs, tmp_path_factory):
-    """The same with fewer passages, shorter bodies and fewer pairs."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("CLASS_PASSAGES", 4), ("BODY", (20, 30)), ("PAIRS", 7)):
-            patch.setattr(tasks, name, value)
-        return build(tmp_path_factory.mktemp("limited") / "help", debs)
+    folder = tmp_path_factory.mktemp("built") / "help"
+    assert main([str(folder), "--langs", "de,ru", "--packages", str(debs)]) == 0
+    return folder
 
 
 def lines(path):
@@ -154,16 +142,12 @@ def test_passages_are_labeled_with_their_application(built):
             assert "Cell" not in passage and WORDS["en"][1] not in passage
 
 
-def test_training_passages_of_an_application_are_limited(built, limited):
-    limited, whole = every(limited, "nc"), every(built, "nc")
-    assert Counter(label for label, _ in limited["train", "en"]) == {"swriter": 4, "scalc": 4}
-    assert all(row in whole["train", "en"] for row in limited["train", "en"])
-    assert limited["test", "de"] == whole["test", "de"] and limited["valid", "en"] == whole["valid", "en"]
-
-
 def test_a_heading_has_its_paragraph_and_another_one(built):
-    for found in every(built, "qam").values():
-        assert Counter(label for label, _, _ in found) == {"0": len(found) // 2, "1": len(found) // 2}
+    """A paragraph is as often right as wrong."""
+    for (_, language), found in every(built, "qam").items():
+        right, wrong = (Counter(text for label, _, text in found if label == kind) for kind in "10")
+        assert right.total() == wrong.total() == len(found) // 2
+        assert language != "en" or (right == wrong and set(right.values()) == {1})
         assert all(marks(heading) == marks(text) for label, heading, text in found if label == "1")
         for label, heading, text in found:
             number, other = page_of(heading), page_of(text)
@@ -171,13 +155,6 @@ def test_a_heading_has_its_paragraph_and_another_one(built):
                 assert number == other and marks(heading) != marks(text)
             elif label == "0":
                 assert number != other and number % 3 == other % 3 and sections_of(other) == 1
-
-
-def test_a_paragraph_is_as_often_right_as_wrong(built):
-    for split in SPLITS:
-        found = rows(built, "qam", split, "en")
-        right, wrong = (Counter(text for label, _, text in found if label == kind) for kind in "10")
-        assert right == wrong and set(right.values()) == {1}
 
 
 def test_repeated_text_is_evaluated_and_not_trained_on(built):
@@ -201,11 +178,7 @@ def test_titles_have_the_text_of_their_page(built):
                 assert marks(body) == [mark(number, section) for section in range(1, sections_of(number) + 1)]
 
 
-def test_a_body_ends_with_the_paragraph_that_is_enough(limited):
-    assert {len(marks(line)) for line in lines(limited / "tasks/ntg/train.en.src")} == {1, 2}
-
-
-def test_retrieval_has_unique_sentences_of_test_pages(built, limited):
+def test_retrieval_has_unique_sentences_of_test_pages(built, monkeypatch):
     test_pages = {page_of(line) for line in lines(built / "mono/test.en") if marks(line)}
     for language in ("de", "ru"):
         english, own = (lines(built / f"tasks/retrieval/en-{language}.{side}") for side in ("en", language))
@@ -213,7 +186,8 @@ def test_retrieval_has_unique_sentences_of_test_pages(built, limited):
         assert len(english) == len(set(english)) == len(set(own)) > 20
         assert {page_of(line) for line in english if marks(line)} == test_pages
         assert english.count(REPEATED["en"]) == 1  # once, of all the pages that have it
-    assert lines(limited / "tasks/retrieval/en-de.de") == lines(built / "tasks/retrieval/en-de.de")[:7]
+    monkeypatch.setattr(tasks, "PAIRS", 2)
+    assert tasks._unique(iter(["aA", "bB", "cC"])) == ["aA", "bB"]
 
 
 def test_counts_are_those_of_the_files(built):
@@ -274,21 +248,34 @@ def test_what_stood_between_a_heading_and_a_paragraph_separates_them():
     assert ids(tasks.plan(texts, kinds, {"shared/x.html": "test"}).qam) == ["h0p0p1", "h1p1p0"]
 
 
-@pytest.mark.parametrize("words, items", [(19, []), (20, ["bt"])])
-def test_a_body_has_twenty_words(words, items):
-    page = [("t", "h1", "Title"), ("b", "text", " ".join(["word"] * words)), ("c", "cell", LONG)]
-    assert ids(plan({"shared/x.html": page}).ntg) == items
+def test_a_body_has_twenty_words_and_ends_with_the_paragraph_that_is_enough(monkeypatch):
+    monkeypatch.setattr(tasks, "BODY", (20, 30))
+    for words, items in (
+        ([19], []),
+        ([20], ["bt"]),
+        ([20, 9], ["bct"]),
+        ([20, 9, 9], ["bcdt"]),
+        ([20, 10, 9], ["bct"]),
+    ):
+        body = [(name, "text", " ".join(["word"] * count)) for name, count in zip("bcd", words)]
+        page = [("t", "h1", "Title"), *body, ("x", "cell", LONG)]
+        assert ids(plan({"shared/x.html": page}).ntg) == items
 
 
-def test_a_page_gives_six_passages_of_paragraphs_that_have_twenty_words():
+def test_a_page_gives_six_passages_of_paragraphs_that_have_twenty_words(monkeypatch):
+    """An application has at most CLASS_PASSAGES in training."""
     page = [(f"p{number:02}", "text", " ".join(["word"] * 10)) for number in range(20)]
     pages = {f"scalc/{split}.html": split for split in SPLITS}
     texts = {name: {identity: text for identity, _, text in page} for name in pages}
     kinds = {name: {identity: kind for identity, kind, _ in page} for name in pages}
-    found = tasks.plan(texts, kinds, pages).nc
+    expected = [f"p{number:02}p{number + 1:02}" for number in range(0, 12, 2)]
+    whole = tasks.plan(texts, kinds, pages).nc
+    monkeypatch.setattr(tasks, "CLASS_PASSAGES", 4)
+    limited = tasks.plan(texts, kinds, pages).nc
     for split in SPLITS:
-        expected = [f"p{number:02}p{number + 1:02}" for number in range(0, 12, 2)]
-        assert ids(item for item in found if item.split == split) == expected
+        assert ids(item for item in whole if item.split == split) == expected
+        fewer = ids(item for item in limited if item.split == split)
+        assert set(fewer) <= set(expected) and len(fewer) == (4 if split == "train" else 6)
 
 
 def test_what_is_wrong_on_one_page_and_right_on_another_is_no_item():

@@ -146,11 +146,12 @@ def many(count):
 
 
 @pytest.mark.parametrize("name", ["enwiki.xml", "enwiki.xml.bz2", "enwiki.xml.gz", "dump"])
-def test_articles_of_a_dump_become_documents(name, tmp_path, wikiextractor):
+def test_articles_of_a_dump_become_documents(name, tmp_path, wikiextractor, capsys):
     """Without redirects, templates, talk pages and tables; links, quotes and entities become plain text."""
-    source = write(tmp_path / name, DUMP)
-    assert main([str(tmp_path / "out"), f"en={source}"]) == 0
+    assert main([str(tmp_path / "out"), f"en={write(tmp_path / name, DUMP)}"]) == 0
     assert sorted(documents(tmp_path / "out")) == sorted(DOCUMENTS) and documents(tmp_path / "out", "valid") == []
+    assert "en: no validation text, which is at most a tenth of 3 documents" in capsys.readouterr().err
+    assert "valid" not in (tmp_path / "out/corpus.yaml").read_text(encoding="utf-8")
 
 
 def test_a_dump_of_several_bzip2_streams_is_read_whole(tmp_path):
@@ -238,28 +239,18 @@ def test_validation_hardly_changes_with_more_articles():
     assert len(few & more) > 35
 
 
-def test_a_language_of_few_articles_has_no_validation_text(tmp_path, wikiextractor, capsys):
-    assert main([str(tmp_path / "out"), f"en={write(tmp_path / 'enwiki.xml', many(4))}"]) == 0
-    assert "en: no validation text, which is at most a tenth of 4 documents" in capsys.readouterr().err
-    assert "valid" not in (tmp_path / "out/corpus.yaml").read_text(encoding="utf-8")
-
-
-def test_the_description_is_one_that_preprocess_reads(tmp_path, wikiextractor):
-    source = write(tmp_path / "enwiki.xml", many(60))
-    assert main([str(tmp_path / "out"), f"en={source}", f"simple={source}"]) == 0
-    assert preprocess([str(tmp_path / "out/corpus.yaml"), "--check-only"]) == 0
-
-
 # Large dumps, stops, failures
 
 
 def test_processes_change_nothing(tmp_path, monkeypatch, wikiextractor):
+    """The description is one that preparation reads."""
     source = write(tmp_path / "enwiki.xml", many(80))
     monkeypatch.setattr(dump, "BATCH", 100)
     for workers in ("1", "2"):
-        assert main([str(tmp_path / workers), f"en={source}", "--workers", workers]) == 0
+        assert main([str(tmp_path / workers), f"en={source}", f"simple={source}", "--workers", workers]) == 0
     for split in ("train", "valid"):
         assert documents(tmp_path / "1", split) == documents(tmp_path / "2", split) != []
+    assert preprocess([str(tmp_path / "2/corpus.yaml"), "--check-only"]) == 0
 
 
 def test_memory_does_not_grow_with_the_dump(tmp_path):
@@ -321,24 +312,7 @@ def test_a_stop_loses_no_finished_language_and_leaves_no_half_file(tmp_path, mon
     assert main(command) == 0 and snapshot(folder) == before
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["en=absent.xml.bz2"], "absent.xml.bz2: there is no such file"),
-        (["en=folder"], "folder has no files"),
-        (["dump.xml"], "expected XX=SOURCE such as en=enwiki.xml.bz2, found 'dump.xml'"),
-        (["en=dump.xml", "--held-out", "0"], "--held-out 0: 1 or more is needed"),
-        (["en=text"], "text is no Wikipedia dump (XML that begins with <mediawiki) and no output of wikiextractor"),
-        (["en=cut.xml.bz2"], "cut.xml.bz2 is truncated: its bzip2 data has no end"),
-        (["en=cut.xml"], "cut.xml is damaged (unclosed token: line"),
-        (["en=cut.tagged"], "cut.tagged is damaged (it ends in a document)"),
-        (["en=outside.tagged"], "outside.tagged, line 20: expected <doc id=... title=...>, found Stray"),
-        (["en=cut.json"], "cut.json, line 3: expected JSON with id and text"),
-        (["en=other.json"], "other.json, line 1: expected JSON with id and text"),
-        (["en=latin.json"], "latin.json is damaged ('utf-8' codec can't decode"),
-    ],
-)
-def test_problems_are_one_sentence(arguments, message, tmp_path, capsys, monkeypatch, wikiextractor):
+def test_problems_are_one_sentence(tmp_path, capsys, monkeypatch, wikiextractor):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     contents = {
@@ -356,10 +330,24 @@ def test_problems_are_one_sentence(arguments, message, tmp_path, capsys, monkeyp
     long = "".join(hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(20000))
     whole = bz2.compress((DUMP.removesuffix("</mediawiki>\n") + page("Long", 20, long) + "</mediawiki>\n").encode())
     (tmp_path / "cut.xml.bz2").write_bytes(whole[:-100])
-    assert main([str(tmp_path / "out"), *arguments]) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("wikipedia: ") and message in error
-    assert not (tmp_path / "out/corpus.yaml").exists() and not list(tmp_path.glob("out/mono/*"))
+    for words, message in (
+        ("en=absent.xml.bz2", "absent.xml.bz2: there is no such file"),
+        ("en=folder", "folder has no files"),
+        ("dump.xml", "expected XX=SOURCE such as en=enwiki.xml.bz2, found 'dump.xml'"),
+        ("en=dump.xml --held-out 0", "--held-out 0: 1 or more is needed"),
+        ("en=text", "text is no Wikipedia dump (XML that begins with <mediawiki) and no output of wikiextractor"),
+        ("en=cut.xml.bz2", "cut.xml.bz2 is truncated: its bzip2 data has no end"),
+        ("en=cut.xml", "cut.xml is damaged (unclosed token: line"),
+        ("en=cut.tagged", "cut.tagged is damaged (it ends in a document)"),
+        ("en=outside.tagged", "outside.tagged, line 20: expected <doc id=... title=...>, found Stray"),
+        ("en=cut.json", "cut.json, line 3: expected JSON with id and text"),
+        ("en=other.json", "other.json, line 1: expected JSON with id and text"),
+        ("en=latin.json", "latin.json is damaged ('utf-8' codec can't decode"),
+    ):
+        assert main([str(tmp_path / "out"), *words.split()]) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("wikipedia: ") and message in error
+        assert not (tmp_path / "out/corpus.yaml").exists() and not list(tmp_path.glob("out/mono/*"))
 
 
 def test_without_wikiextractor_dumps_are_refused(tmp_path, monkeypatch, capsys):

@@ -16,12 +16,14 @@ import unittest.mock
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import fairseq
 import torch
 from fairseq import checkpoint_utils, options
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq_cli import eval_lm, generate, interactive, train, validate
+from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
@@ -131,6 +133,7 @@ def one_run():
 
 
 COMPOSE = dataclass_utils.compose
+IN_FOLDER = functools.partial(initialize_config_dir, str(Path(fairseq.__file__).parent / "config"))
 
 
 @functools.cache
@@ -172,8 +175,8 @@ def compose(config_name, overrides, strict):
 
 
 def converted(args):
-    """fairseq's configuration of parsed arguments."""
-    with unittest.mock.patch.object(dataclass_utils, "compose", compose):
+    """fairseq's configuration of parsed arguments; hydra looks for its caller in the sources of the whole stack."""
+    with unittest.mock.patch.multiple(dataclass_utils, compose=compose, initialize=lambda config_path: IN_FOLDER()):
         return convert_namespace_to_omegaconf(args)
 
 

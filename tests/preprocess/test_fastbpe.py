@@ -59,15 +59,12 @@ def test_a_data_folder_with_learned_codes(corpus, tmp_path, fairseq_in_process, 
     assert "`vocabulary: {sentences: N, alpha: 1}` with a large N learns from all sentences" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
+def test_settings_without_effect_are_refused(corpus, tmp_path):
+    for changes, message in (
         ({"codes": 0}, "vocabulary: codes must be more than 0, found 0"),
         ({"coverage": 1}, "vocabulary: coverage has no effect with model fastbpe"),
         ({"normalization": "nfkc"}, "vocabulary: normalization has no effect with model fastbpe"),
         ({"model": "bpe"}, "vocabulary: codes has no effect with model bpe"),
-    ],
-)
-def test_settings_without_effect_are_refused(corpus, tmp_path, changes, message):
-    with pytest.raises(UserError, match=message):
-        prepare(change(corpus, vocabulary=LEARNED | changes), tmp_path / "data")
+    ):
+        with pytest.raises(UserError, match=message):
+            prepare(change(corpus, vocabulary=LEARNED | changes), tmp_path / "data")

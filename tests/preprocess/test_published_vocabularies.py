@@ -5,8 +5,9 @@ import logging
 import sys
 
 import pytest
+import yaml
 from fairseq.data import Dictionary, data_utils
-from tiny_corpus import change, content
+from tiny_corpus import change, content, describe
 
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.subwords import FILES, vocabulary_kind
@@ -14,7 +15,6 @@ from fairseq_xl.data.vocabulary.xlm_bpe import XLMPieces
 from fairseq_xl.errors import UserError
 from preprocess.commands.prepare import main
 from preprocess.commands.verify import main as verify_command
-from preprocess.config import read_config
 from preprocess.disjoint import join
 from preprocess.pipeline import prepare
 from tests.published_text import BERT, write_wordpiece, write_xlm
@@ -158,44 +158,31 @@ def test_chinese_is_named_where_it_is_segmented_otherwise(named, tmp_path, fairs
     assert "Stanford" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    "vocabulary, message",
-    [
-        ({"xlm": {"codes": "codes"}}, "vocabulary: xlm: vocab must name a file"),
-        (XLM | {"size": 9}, "vocabulary: xlm names an existing vocabulary; leave out size"),
-        (XLM | {"sentencepiece": "m"}, "vocabulary: sentencepiece names an existing model; leave out xlm"),
-        ({"xlm": {"codes": "nowhere", "vocab": "vocab"}}, "nowhere: no such file, expected the codes"),
-        ({"xlm": {"codes": "train.en", "vocab": "vocab"}}, "train.en, line 1: expected 'left right count'"),
-        ({"wordpiece": "codes"}, "vocabulary: wordpiece: "),
-        ({"wordpiece": {"lowercase": "true"}}, "vocabulary: wordpiece: vocab must name a file"),
-    ],
-)
-def test_problems(named, vocabulary, message, capsys):
-    assert main([str(change(named, vocabulary=vocabulary)), "--check-only"]) == 1
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"tokenizer": {"en": "moses"}}, "tokenizer en: unknown 'moses'; valid: segmented"),
-        (
-            {"languages": ["en", "de", "ja"]},
-            "tokenizer ja: xlm needs a package that is not installed: pip install kytea",
-        ),
-    ],
-)
-def test_problems_of_tokenizers(named, changes, message, capsys, monkeypatch):
+def test_problems(named, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "Mykytea", None)  # not installed
-    changes = {"vocabulary": XLM} | changes
-    if "ja" in changes.get("languages", ()):
-        (named.parent / "train.ja").write_text("本\n", encoding="utf-8")
-        changes["monolingual"] = {"ja": {"train": "train.ja"}, "en": {"train": "train.en"}}
-    assert main([str(change(named, **changes)), "--check-only"]) == 1
-    assert message in capsys.readouterr().err
-
-
-def test_a_vocabulary_excludes_the_command_lines(named, tmp_path):
-    with pytest.raises(UserError, match="vocabulary: the description names one, xlm: leave out --vocabulary-from"):
-        prepare(change(named, vocabulary=XLM), tmp_path / "data", vocabulary_from="m")
-    assert read_config(named)[0].vocabulary.existing == "xlm"
+    (named.parent / "train.ja").write_text("本\n", encoding="utf-8")
+    japanese = {"languages": ["en", "de", "ja"], "monolingual": {"ja": {"train": "train.ja"}}}
+    described = yaml.safe_load(named.read_text(encoding="utf-8"))
+    for changes, message in (
+        ({"vocabulary": {"xlm": {"codes": "codes"}}}, "vocabulary: xlm: vocab must name a file"),
+        ({"vocabulary": XLM | {"size": 9}}, "vocabulary: xlm names an existing vocabulary; leave out size"),
+        (
+            {"vocabulary": XLM | {"sentencepiece": "m"}},
+            "vocabulary: sentencepiece names an existing model; leave out xlm",
+        ),
+        (
+            {"vocabulary": {"xlm": {"codes": "nowhere", "vocab": "vocab"}}},
+            "nowhere: no such file, expected the codes",
+        ),
+        (
+            {"vocabulary": {"xlm": {"codes": "train.en", "vocab": "vocab"}}},
+            "train.en, line 1: expected 'left right count'",
+        ),
+        ({"vocabulary": {"wordpiece": "codes"}}, "vocabulary: wordpiece: "),
+        ({"vocabulary": {"wordpiece": {"lowercase": "true"}}}, "vocabulary: wordpiece: vocab must name a file"),
+        ({"tokenizer": {"en": "moses"}}, "tokenizer en: unknown 'moses'; valid: segmented"),
+        (japanese, "tokenizer ja: xlm needs a package that is not installed: pip install kytea"),
+    ):
+        path = describe(named.parent, described | {"vocabulary": XLM} | changes)
+        assert main([str(path), "--check-only"]) == 1
+        assert message in capsys.readouterr().err

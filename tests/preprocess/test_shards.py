@@ -293,14 +293,15 @@ def test_interrupted_anywhere_and_continued(
     assert content(tmp_path / "data-bin") == content(prepared_corpus / "data-bin")
 
 
-def test_other_numbers_of_shards(divided_corpus, sharded, tmp_path):
-    for number in (2, 4):
+def test_other_numbers_of_shards(divided_corpus, prepared_corpus, sharded, tmp_path):
+    before = change(divided_corpus, shards=2).read_bytes()
+    prepare(divided_corpus, tmp_path / "two")
+    for number, expected in ((2, tmp_path / "two"), (SHARDS, prepared_corpus / "data-bin")):
         change(divided_corpus, shards=number)
         prepare(divided_corpus, sharded)
-        prepare(divided_corpus, tmp_path / f"new-{number}")
-        assert content(sharded) == content(tmp_path / f"new-{number}")
+        assert content(sharded) == content(expected)
         assert sorted(path.name for path in sharded.glob("[0-9]*")) == [str(shard) for shard in range(number)]
-    description = yaml.safe_load(divided_corpus.read_text(encoding="utf-8"))
+    description = yaml.safe_load(before)
     del description["shards"]
     tiny_corpus.describe(divided_corpus.parent, description)
     with pytest.raises(UserError, match="is divided into shards, and the description has no `shards`: remove the"):

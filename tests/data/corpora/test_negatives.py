@@ -44,17 +44,18 @@ def drawn(pairs, line, longest=9, mined=False):
     ],
 )
 def test_random_negatives_are_all_sentences_that_are_no_translation(pairs, line, shares):
-    keys = np.random.default_rng(line).integers(2**64, size=4000, dtype=np.uint64)
-    drawn = [tuple(tokens.tolist()) for tokens in pairs.negatives([line] * 4000, 9, keys, False)]
+    count = 4000 if len(shares) > 1 else 300
+    keys = np.random.default_rng(line).integers(2**64, size=count, dtype=np.uint64)
+    drawn = [tuple(tokens.tolist()) for tokens in pairs.negatives([line] * count, 9, keys, False)]
     assert set(drawn) == set(shares)
     for sentence, share in shares.items():
-        assert drawn.count(sentence) / 4000 == pytest.approx(share / sum(shares.values()), abs=0.03)  # 3.8 deviations
+        assert drawn.count(sentence) / count == pytest.approx(share / sum(shares.values()), abs=0.03)  # 3.8 deviations
 
 
 def test_no_sentence_is_missed_where_nearly_all_are_translations(tmp_path):
-    """Only one of 400 lines is a negative of the others, so that almost every draw misses it."""
-    write_items(tmp_path / "train.en-de.en", [[5, 2]] * 399 + [[6, 2]])
-    write_items(tmp_path / "train.en-de.de", [[10 + number % 90, 2] for number in range(399)] + [[7, 2]])
+    """Only one of 200 lines is a negative of the others, so that almost every draw misses it."""
+    write_items(tmp_path / "train.en-de.en", [[5, 2]] * 199 + [[6, 2]])
+    write_items(tmp_path / "train.en-de.de", [[10 + number % 90, 2] for number in range(199)] + [[7, 2]])
     assert drawn(SentencePairs(tmp_path / "train.en-de", "en", "de"), 3) == {(7, 2)}
 
 
@@ -66,10 +67,10 @@ def test_if_all_in_reach_are_translations_a_shorter_sentence_is_drawn(tmp_path, 
     write_items(tmp_path / "train.en-de.en", [[5, 2]] * len(translations) + [[6, 2]] * len(others))
     write_items(tmp_path / "train.en-de.de", translations + others)
     pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
-    keys = np.random.default_rng(3).integers(2**64, size=2000, dtype=np.uint64)
-    found = [tokens.tolist() for tokens in pairs.negatives([7] * 2000, 9, keys, False)]
+    keys = np.random.default_rng(3).integers(2**64, size=400, dtype=np.uint64)
+    found = [tokens.tolist() for tokens in pairs.negatives([7] * 400, 9, keys, False)]
     assert {tuple(tokens) for tokens in found} == {(50, 2), (51, 2)}
-    assert found.count([50, 2]) / 2000 == pytest.approx(0.5, abs=0.045)  # 4 standard deviations
+    assert found.count([50, 2]) / 400 == pytest.approx(0.5, abs=0.1)  # 4 standard deviations
 
 
 def test_of_a_short_text_fewer_lines_are_in_reach(tmp_path):
@@ -109,7 +110,7 @@ def test_a_pair_counts_with_its_longest_negative(lengths, monkeypatch, mined):
     lines = lengths.all_examples(30)[0]
     sizes = lengths.sizes_with_negatives(lines, 30, mined)
     most = np.zeros(len(lines), dtype=np.int64)
-    for _ in range(40):
+    for _ in range(20):
         keys = rng.integers(2**64, size=len(lines), dtype=np.uint64)
         found = [len(tokens) for tokens in lengths.negatives(lines, 30, keys, mined)]
         most = np.maximum(most, found)
@@ -138,7 +139,7 @@ def test_long_lines_are_hashed_as_short_ones(lengths, monkeypatch):
     expected = negatives.hashes_of_block(side, 0, 2000)
     for tokens in (1, 7, 300):
         monkeypatch.setattr(negatives, "BLOCK_TOKENS", tokens)
-        assert negatives.hashes_of_block(side, 0, 2000).tolist() == expected.tolist()
+        assert negatives.hashes_of_block(side, 0, 300).tolist() == expected[:300].tolist()
     assert negatives.hashes_at(side, np.array([[3, 7], [-1, 3]])).tolist() == expected[[[3, 7], [-1, 3]]].tolist()
 
 

@@ -53,8 +53,10 @@ def expected_examples(items, length, division):
     return examples
 
 
-@pytest.mark.parametrize("block, lines_in_memory", [(1, 1 << 20), (7, 0), (1 << 16, 0)])
-@pytest.mark.parametrize("length", [2, 5, 30])
+@pytest.mark.parametrize(
+    "block, lines_in_memory, length",
+    [(1, 1 << 20, 5), (7, 0, 2), (7, 0, 30), (1 << 16, 1 << 20, 2), (1 << 16, 0, 5), (1 << 16, 0, 30)],
+)
 def test_examples_are_those_of_a_loop(tmp_path, monkeypatch, block, lines_in_memory, length):
     monkeypatch.setattr(documents, "BLOCK_LINES", block)
     monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", lines_in_memory)

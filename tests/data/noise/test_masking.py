@@ -12,22 +12,11 @@ def some_keys(count, seed=3):
     return np.random.default_rng(seed).integers(2**64, size=count, dtype=np.uint64)
 
 
-def test_exactly_the_share_is_chosen_where_it_is_a_whole_number():
-    chosen = choose_positions(np.ones((50, 40), dtype=bool), some_keys(50), 0.15)
-    assert chosen.sum(1).tolist() == [6] * 50
-
-
-def test_the_share_is_unbiased_where_it_is_rounded():
-    """15 % of 30 is 4.5: rows get 4 or 5, half of them each (20 000 rows: deviation 0.0035)."""
-    counts = choose_positions(np.ones((20_000, 30), dtype=bool), some_keys(20_000), 0.15).sum(1)
-    assert set(counts.tolist()) == {4, 5}
-    assert counts.mean() == pytest.approx(4.5, abs=0.015)
-
-
-def test_short_rows_get_their_share_too():
-    """A sentence of two tokens has 0.3 predictions on average, not none."""
-    counts = choose_positions(np.ones((20_000, 2), dtype=bool), some_keys(20_000), 0.15).sum(1)
-    assert counts.mean() == pytest.approx(0.3, abs=0.015)
+@pytest.mark.parametrize("width, lengths, mean", [(40, {6}, 6), (30, {4, 5}, 4.5), (2, {0, 1}, 0.3)])
+def test_the_share_is_unbiased_where_it_is_rounded(width, lengths, mean):
+    """15 % of 30 is 4.5: rows get 4 or 5, half of them each (20 000 rows: deviation 0.0035). So do short rows."""
+    counts = choose_positions(np.ones((20_000, width), dtype=bool), some_keys(20_000), 0.15).sum(1)
+    assert set(counts.tolist()) == lengths and counts.mean() == pytest.approx(mean, abs=0.015)
 
 
 def test_positions_are_drawn_uniformly_without_weights():

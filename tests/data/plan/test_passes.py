@@ -78,7 +78,7 @@ def test_parts_and_several_passes_of_a_corpus(pairs, monkeypatch):
     monkeypatch.setattr(passes, "CHUNK", 100)
     lines = pairs.all_examples(LONGEST)[0]
     mixed, count, whole = MixedCorpus({"a": pairs, "b": pairs}, 1), len(lines), Counter()
-    for epoch in range(1, 31):
+    for epoch in range(1, 16):
         drawn = Counter(examples(one_pass(mixed, epoch, repeats={"a": 2.4, "b": 0.3})))
         first = {line: times for line, times in drawn.items() if line < pairs.lines}
         assert sum(first.values()) == round(2.4 * count) and set(first.values()) == {2, 3}
@@ -86,8 +86,8 @@ def test_parts_and_several_passes_of_a_corpus(pairs, monkeypatch):
         assert len(others) == round(0.3 * count) and set(others.values()) == {1}
         whole.update(others)
     times = np.array([whole[MixedCorpus.numbered(1, line)] for line in lines.tolist()])
-    assert times.mean() == 30 * round(0.3 * count) / count
-    assert abs(times - 9).max() < 5 * (30 * 0.3 * 0.7) ** 0.5  # binomial, or less
+    assert times.mean() == 15 * round(0.3 * count) / count
+    assert abs(times - 4.5).max() < 5 * (15 * 0.3 * 0.7) ** 0.5  # binomial, or less
 
 
 def test_a_corpus_that_almost_vanishes_keeps_an_example(pairs):

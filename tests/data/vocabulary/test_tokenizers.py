@@ -8,20 +8,29 @@ import pytest
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.errors import UserError
 
-LINES = [  # language, line, and the line that comes back: tokens do not always show where blanks were
-    ("moses", "en", 'He said: "It\'s <b>, Mr. X."', 'He said: "It\'s < b >, Mr. X."'),
-    ("moses", "fr", "L'eau, c'est 3,5 kg.", "L'eau, c'est 3,5 kg."),
-    ("moses", "xx", "It's, Mr. X.", "It 's, Mr. X."),
-    ("jieba", "zh", "我来到北京清华大学 hello 3.5。", "我来到北京清华大学 hello 3.5。"),
-    ("pythainlp", "th", "ผมรักคุณนะครับ hello", "ผมรักคุณนะครับ hello"),
+LINES = [  # language, line, tokens, and the line that comes back: tokens do not always show where blanks were
+    (
+        "moses en",
+        'He said: "It\'s <b>, Mr. X."',
+        'He said : " It \'s < b > , Mr. X. "',
+        'He said: "It\'s < b >, Mr. X."',
+    ),
+    ("moses fr", "L'eau, c'est 3,5 kg.", "L' eau , c' est 3,5 kg .", "L'eau, c'est 3,5 kg."),
+    ("moses xx", "It's, Mr. X.", "It ' s , Mr. X .", "It 's, Mr. X."),
+    (
+        "jieba zh",
+        "我来到北京清华大学 hello 3.5。",
+        "我 来到 北京 清华大学 hello 3.5 。",
+        "我来到北京清华大学 hello 3.5。",
+    ),
+    ("pythainlp th", "ผมรักคุณนะครับ hello", "ผม รัก คุณ นะ ครับ hello", "ผมรักคุณนะครับ hello"),
 ]
 
 
-@pytest.mark.parametrize("name, language, line, back", LINES)
-def test_a_line_becomes_tokens_and_text_again(name, language, line, back):
-    tokens = tokenizers.tokenize(line, name, language)
-    assert tokens != line
-    assert tokenizers.detokenize(tokens, name, language) == back
+@pytest.mark.parametrize("names, line, tokens, back", LINES)
+def test_a_line_becomes_tokens_and_text_again(names, line, tokens, back):
+    assert tokenizers.tokenize(line, *names.split()) == tokens
+    assert tokenizers.detokenize(tokens, *names.split()) == back
 
 
 def test_blanks_stay_beside_words_that_have_them():

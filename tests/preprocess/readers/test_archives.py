@@ -15,6 +15,7 @@ import pytest
 from fairseq_xl.errors import UserError
 from preprocess.commands import run
 from preprocess.readers.archives import unpacked, unpacked_inside
+from tests.preprocess.readers.written_files import contents
 
 
 def tar(path, *members, mode="w:gz"):
@@ -45,10 +46,6 @@ def zipped(path, *members):
 MEMBERS = [("x/a.tsv", b"1\n"), ("x/de/b.tsv.gz", b"2\n"), ("x/c.tsv", b"3\n")]
 
 
-def files_below(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def copies(tmp_path):
     """The folders that archives have been unpacked to and that are still there."""
     return list(tmp_path.rglob(".*.unfinished-*"))
@@ -61,7 +58,7 @@ def test_the_files_that_are_needed_are_unpacked_for_a_while(write, tmp_path):
     """The kind of an archive is that of its content; a file may be compressed. Files of macOS are left out."""
     path = write(tmp_path / "archive", *MEMBERS, ("__MACOSX/x/._a.tsv", b"?"), ("._x", b"?"), ("README", b"?"))
     with unpacked(path, tmp_path / "to/out", {"a.tsv", "b.tsv"}) as folder:
-        assert files_below(folder) == {"a.tsv": b"1\n", "de/b.tsv.gz": b"2\n"}
+        assert contents(folder) == {"a.tsv": b"1\n", "de/b.tsv.gz": b"2\n"}
         assert folder.name == "x" and folder.parent.parent == tmp_path / "to"
         assert folder.parent.name.startswith(".out.unfinished-")
     assert not copies(tmp_path) and not (tmp_path / "to/out").exists()
@@ -77,7 +74,7 @@ def test_only_a_single_folder_of_all_files_is_the_release(tmp_path):
     """Whatever is needed of it."""
     path = tar(tmp_path / "a.tar.gz", ("./NER/a", b"1"), ("./POS/b", b"2"))
     with unpacked(path, tmp_path / "out", {"a"}) as folder:
-        assert files_below(folder) == {"NER/a": b"1"}
+        assert contents(folder) == {"NER/a": b"1"}
 
 
 def refused(path, tmp_path):
@@ -235,10 +232,10 @@ def test_top_level_files_count_beside_a_folder(tmp_path):
     """A file that is needed is beside the only folder, which is then not the release; other files do not count."""
     path = tar(tmp_path / "a.tar.gz", ("a.tsv", b"1\n"), ("docs/readme", b"2\n"))
     with unpacked(path, tmp_path / "out", {"a.tsv"}) as folder:
-        assert files_below(folder) == {"a.tsv": b"1\n"}
+        assert contents(folder) == {"a.tsv": b"1\n"}
     path = tar(tmp_path / "b.tar.gz", ("readme", b"1\n"), ("x/a.tsv", b"2\n"))
     with unpacked(path, tmp_path / "out", {"a.tsv"}) as folder:
-        assert files_below(folder) == {"a.tsv": b"2\n"}
+        assert contents(folder) == {"a.tsv": b"2\n"}
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

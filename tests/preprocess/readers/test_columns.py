@@ -7,14 +7,11 @@ import pytest
 import yaml
 
 from preprocess.readers.columns import main
+from tests.preprocess.readers.written_files import lines
 
 pyarrow = pytest.importorskip("pyarrow")
 
 ROWS = [{"id": i, "translation": {"en": f"line {i} \u2028of text", "de": f"Zeile {i}"}} for i in range(2500)]
-
-
-def read(path):
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def write_dataset(folder, rows, features, pieces=2):
@@ -49,8 +46,8 @@ def test_pairs_of_text(tmp_path, kind):
     outputs = [f"bitext/train.en-de.{side}={path}:translation.{side}" for side in ("en", "de")]
     arguments = [str(tmp_path / "out"), *outputs, f"mono/valid.en={path}:id"]
     assert main(arguments) == 0
-    assert read(tmp_path / "out/bitext/train.en-de.en") == [f"line {i} of text" for i in range(len(ROWS))]
-    assert read(tmp_path / "out/bitext/train.en-de.de") == [row["translation"]["de"] for row in ROWS]
+    assert lines(tmp_path / "out/bitext/train.en-de.en") == [f"line {i} of text" for i in range(len(ROWS))]
+    assert lines(tmp_path / "out/bitext/train.en-de.de") == [row["translation"]["de"] for row in ROWS]
     description = yaml.safe_load((tmp_path / "out/corpus.yaml").read_text())
     assert description["bitext"] == {"en-de": {"train": "bitext/train.en-de"}}
     assert description["monolingual"]["en"]["valid"] == "mono/valid.en" and set(description["languages"]) == {
@@ -68,8 +65,8 @@ def test_labels_and_tags_of_a_saved_dataset(tmp_path):
     source = write_dataset(tmp_path / "nli" / "train", rows, features)
     outputs = [f"nli/train.en.tsv={source}:label,premise", f"ner/train.en.tsv={source}:words,tags"]
     assert main([str(tmp_path / "out"), *outputs]) == 0
-    assert read(tmp_path / "out/nli/train.en.tsv") == ["no\ta 0", "yes\ta 1", "no\ta 2", "yes\ta 3", "no\ta 4"]
-    assert read(tmp_path / "out/ner/train.en.tsv") == ["x\tno", "y\tyes", ""] * 5
+    assert lines(tmp_path / "out/nli/train.en.tsv") == ["no\ta 0", "yes\ta 1", "no\ta 2", "yes\ta 3", "no\ta 4"]
+    assert lines(tmp_path / "out/ner/train.en.tsv") == ["x\tno", "y\tyes", ""] * 5
     assert not (tmp_path / "out/corpus.yaml").exists()
 
 
@@ -77,7 +74,7 @@ def test_documents(tmp_path):
     path = tmp_path / "pages.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("a b\n\nc\r\n", " ", "d")))
     assert main([str(tmp_path / "out"), f"mono/train.en={path}:text", "--documents"]) == 0
-    assert read(tmp_path / "out/mono/train.en") == ["a b", "c", "", "d", ""]
+    assert lines(tmp_path / "out/mono/train.en") == ["a b", "c", "", "d", ""]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +108,7 @@ def test_labels_that_are_missing_and_nested(tmp_path, capsys):
     rows = [{"gold": {"label": 1}, "label": -1, "sure": True}]
     source = write_dataset(tmp_path / "test", rows, {"gold": {"label": label}, "label": label}, 1)
     assert main([str(tmp_path / "out"), f"a.tsv={source}:gold.label,sure"]) == 0
-    assert read(tmp_path / "out/a.tsv") == ["yes\ttrue"]
+    assert lines(tmp_path / "out/a.tsv") == ["yes\ttrue"]
     assert main([str(tmp_path / "other"), f"a.tsv={source}:label"]) == 1
     assert "row 1: expected text or a number, found None" in capsys.readouterr().err
 

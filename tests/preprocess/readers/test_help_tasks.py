@@ -10,6 +10,7 @@ from help_pages import html, paragraph, write_package
 
 from preprocess.readers.libreoffice_help import questions, ranking, tagging, tasks
 from preprocess.readers.libreoffice_help.read_libreoffice_help import main
+from tests.preprocess.readers.written_files import lines
 
 pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="the packages are read with dpkg-deb")
 
@@ -74,7 +75,7 @@ def page(language, number):
 def debs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("debs")
     for language in LANGUAGES:
-        names = {number: f"{APPLICATIONS[number % 3]}/guide/page{number}.html" for number in range(180)}
+        names = {number: f"{APPLICATIONS[number % 3]}/guide/page{number}.html" for number in range(120)}
         contents = {name: page(language, number) for number, name in names.items()}
         write_package(folder, language, contents | {"sdraw/only.html": page(language, 400)})
     return folder
@@ -85,10 +86,6 @@ def built(debs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built") / "help"
     assert main([str(folder), "--langs", "de,ru", "--packages", str(debs)]) == 0
     return folder
-
-
-def lines(path):
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def rows(folder, task, split, language):

@@ -12,6 +12,7 @@ from preprocess.commands.prepare import main as preprocess
 from preprocess.readers.libreoffice_help import corpus, packages
 from preprocess.readers.libreoffice_help.read_libreoffice_help import main
 from preprocess.readers.text import letters_and_digits
+from tests.preprocess.readers.written_files import contents, documents, lines, times
 
 pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="the packages are read with dpkg-deb")
 
@@ -23,10 +24,10 @@ def debs(tmp_path_factory):
     english, german, russian = pages("en"), pages("de"), pages("ru", 40)
     russian["swriter/guide/page001.html"] = english["swriter/guide/page001.html"]
     german["swriter/guide/extra.html"] = html(paragraph("par_id1", "Diese Seite gibt es nur auf Deutsch."))
-    for contents in (english, german, russian):
-        contents["shared/05/err_html.html"] = html(paragraph("par_id1", "Die Seite / the page / страница"))
-    for language, contents in (("en", english), ("de", german), ("ru", russian)):
-        write_package(folder, language, contents)
+    for written in (english, german, russian):
+        written["shared/05/err_html.html"] = html(paragraph("par_id1", "Die Seite / the page / страница"))
+    for language, written in (("en", english), ("de", german), ("ru", russian)):
+        write_package(folder, language, written)
     return folder
 
 
@@ -35,22 +36,6 @@ def built(debs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built") / "help"
     assert main([str(folder), "--langs", "de,ru", "--packages", str(debs)]) == 0
     return folder
-
-
-def lines(path):
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-def documents(path):
-    return [document.split("\n") for document in path.read_text(encoding="utf-8").strip("\n").split("\n\n")]
-
-
-def snapshot(folder):
-    return {
-        path: (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != "lock"
-    }
 
 
 def test_bitext_is_aligned_by_page_and_paragraph(built):
@@ -149,9 +134,9 @@ def test_counts_are_those_of_the_files(built):
 
 
 def test_a_second_run_changes_nothing(built, debs):
-    before = snapshot(built)
+    before = contents(built), times(built)
     assert main([str(built), "--langs", "de,ru", "--packages", str(debs)]) == 0
-    assert snapshot(built) == before
+    assert (contents(built), times(built)) == before
     assert preprocess([str(built / "corpus.yaml"), "--check-only"]) == 0
     assert (built / "COPYRIGHT").read_text() == "Licence: as you like\n"
 
@@ -187,9 +172,7 @@ def test_a_stop_loses_nothing(moment, debs, built, tmp_path, monkeypatch):
     )
     assert main(command) == 0
     assert sorted(done + opened) == ["de", "en", "ru"]
-    assert {path.relative_to(folder): content for path, (content, _) in snapshot(folder).items()} == {
-        path.relative_to(built): content for path, (content, _) in snapshot(built).items()
-    }
+    assert contents(folder) == contents(built)
 
 
 def test_another_language_leaves_the_splits_alone(debs, built, tmp_path):

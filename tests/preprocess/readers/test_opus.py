@@ -9,6 +9,7 @@ import pytest
 from preprocess.commands.prepare import main as preprocess
 from preprocess.readers.opus import main
 from preprocess.readers.text import letters_and_digits
+from tests.preprocess.readers.written_files import lines
 
 
 def write_zip(path, english, german, pair="de-en"):
@@ -28,10 +29,6 @@ GERMAN = [f"Das Buch Nummer {number} ist blau." for number in range(300)] + ["Da
 @pytest.fixture
 def archive(tmp_path):
     return write_zip(tmp_path / "books.zip", ENGLISH, GERMAN)
-
-
-def lines(path):
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def read(folder, pair="en-de"):

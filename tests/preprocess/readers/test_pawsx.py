@@ -5,6 +5,7 @@ import json
 import pytest
 
 from preprocess.readers.pawsx import main
+from tests.preprocess.readers.written_files import texts
 
 HEADER = "id\tsentence1\tsentence2\tlabel"
 FILES = {
@@ -50,14 +51,10 @@ def source(tmp_path):
     return tmp_path / "in"
 
 
-def written(folder):
-    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in folder.rglob("*.tsv")}
-
-
 @pytest.mark.parametrize("place", [".", "x-final"])
 def test_pairs_without_a_translation_are_left_out_and_counted(place, source, tmp_path):
     assert main([str(source / place), str(tmp_path / "out"), "--langs", "en,de"]) == 0
-    assert written(tmp_path / "out") == EXPECTED
+    assert texts(tmp_path / "out") == EXPECTED
     manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
     assert manifest["corpus"] == ["PAWS-X"] and manifest["languages"] == ["en", "de"]
     assert manifest["counts"] == {

@@ -16,6 +16,7 @@ from preprocess.commands.prepare import main as preprocess
 from preprocess.readers.wikipedia import corpus, dump, extracted
 from preprocess.readers.wikipedia.files import files_of
 from preprocess.readers.wikipedia.read_wikipedia import main
+from tests.preprocess.readers.written_files import contents, times
 
 KETTLE = """{{Infobox vessel
 | name = Kettle
@@ -285,11 +286,6 @@ def test_an_article_that_wikiextractor_fails_at_is_left_out(tmp_path, monkeypatc
     assert json.loads((tmp_path / "out/manifest.json").read_text())["counts"]["en"]["failed"] == 1
 
 
-def snapshot(folder):
-    found = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
-
-
 def test_a_stop_loses_no_finished_language_and_leaves_no_half_file(tmp_path, monkeypatch):
     folder, more = tmp_path / "out", extracted.json_lines
     command = [str(folder), f"en={write(tmp_path / 'a', JSON)}", f"de={write(tmp_path / 'b', JSON * 2)}"]
@@ -304,12 +300,12 @@ def test_a_stop_loses_no_finished_language_and_leaves_no_half_file(tmp_path, mon
     assert main(command) == 130
     assert sorted(path.name for path in folder.glob("mono/*")) == ["train.en", "valid.en"]
     assert not (folder / "manifest.json").exists() and not (folder / "corpus.yaml").exists()
-    before = snapshot(folder / "mono")
+    before = times(folder / "mono")
     monkeypatch.setattr(extracted, "json_lines", more)
     assert main(command) == 0 and len(documents(folder, language="de")) == 4
-    assert before.items() <= snapshot(folder / "mono").items()
-    before = snapshot(folder)
-    assert main(command) == 0 and snapshot(folder) == before
+    assert before.items() <= times(folder / "mono").items()
+    before = contents(folder), times(folder)
+    assert main(command) == 0 and (contents(folder), times(folder)) == before
 
 
 def test_problems_are_one_sentence(tmp_path, capsys, monkeypatch, wikiextractor):

@@ -22,6 +22,7 @@ from preprocess.readers.wmt import corpus
 from preprocess.readers.wmt.pairs import PAIRS, WMT14, WMT14_FRENCH, WMT16, Pair
 from preprocess.readers.wmt.read_wmt import main
 from tests.preprocess.readers.small_wmt import CONTENT, TMX, URL, archive_of, memory_of, sentences, text_of
+from tests.preprocess.readers.written_files import lines
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"
 MEMORY = WMT16[1]
@@ -79,10 +80,6 @@ def test_a_server_that_cannot_be_reached_is_one_sentence(server, tmp_path, error
 
 
 # The corpus
-
-
-def lines(path):
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def test_sacrebleu_has_the_test_sets():

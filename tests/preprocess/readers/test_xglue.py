@@ -10,6 +10,7 @@ import pytest
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_examples, read_queries, read_sentences
 from preprocess.readers.xglue import LANGUAGES, SPLITS, file_of, main
+from tests.preprocess.readers.written_files import contents
 
 QUESTION = {"id": "a", "question": "Wie?", "answers": [{"text": "Elbe", "answer_start": 16}]}
 QUESTIONS = {"data": [{"title": "Elbe", "paragraphs": [{"context": "Der Fluss heißt Elbe.", "qas": [QUESTION]}]}]}
@@ -112,17 +113,13 @@ def test_the_archive_is_read_like_its_folder(source, tmp_path):
     archive = shutil.make_archive(str(dataset), "gztar", tmp_path, dataset.name)
     for _ in range(2):
         assert read(archive, tmp_path / "out", *arguments) == 0
-        assert files_below(tmp_path / "out") == files_below(tmp_path / "folder")
+        assert contents(tmp_path / "out") == contents(tmp_path / "folder")
     assert "NER/de.dev" in json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["files"]
     archive = shutil.make_archive(str(tmp_path / "QAM"), "tar", dataset, "QAM")
     for release, out in ((dataset / "QAM", "one"), (archive, "two")):
         assert read(release, tmp_path / out, "--tasks", "QAM") == 0
-    assert files_below(tmp_path / "one") == files_below(tmp_path / "two")
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
     assert not list(tmp_path.glob("*unpacked*"))
-
-
-def files_below(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_problems_in_an_archive_name_it_and_the_file(source, tmp_path, capsys, caplog):

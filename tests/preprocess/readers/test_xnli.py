@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from preprocess.readers.xnli import main
+from tests.preprocess.readers.written_files import texts
 
 HEADER = (
     "language gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1 "
@@ -79,11 +80,6 @@ def command(source, tmp_path, *more):
     return main([str(source), str(tmp_path / "out"), "--langs", "de,en", *more])
 
 
-def written(folder):
-    """Every file of examples, as text."""
-    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in folder.rglob("*.tsv")}
-
-
 EXPECTED = {
     "train.en.tsv": (
         'neutral\tThe new rights are nice enough\tEveryone " really likes the newest benefits\n'
@@ -108,7 +104,7 @@ EXPECTED = {
 def test_every_file_has_its_language(source, tmp_path):
     """The manifest counts what is left out."""
     assert command(source, tmp_path) == 0
-    assert written(tmp_path / "out") == EXPECTED
+    assert texts(tmp_path / "out") == EXPECTED
     manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
     assert manifest["corpus"] == ["XNLI 1.0", "XNLI-MT 1.0"] and manifest["languages"] == ["de", "en"]
     counts, labels = manifest["counts"], {"neutral": 1, "contradiction": 1}
@@ -119,14 +115,14 @@ def test_every_file_has_its_language(source, tmp_path):
 
 def test_tokenized_evaluation_text(source, tmp_path):
     assert command(source, tmp_path) == command(source, tmp_path, "--tokenized") == 0
-    assert written(tmp_path / "out") == {name: re.sub(r"(?<=\w)\.", " .", text) for name, text in EXPECTED.items()}
+    assert texts(tmp_path / "out") == {name: re.sub(r"(?<=\w)\.", " .", text) for name, text in EXPECTED.items()}
 
 
 def test_line_ends_byte_order_mark_and_empty_lines_are_no_text(source, tmp_path):
     lines = ["\ufeffpremise\thypo\tlabel", *TRAIN["en"][:2], "", TRAIN["en"][2], ""]
     write(source / "XNLI-MT-1.0/multinli/multinli.train.en.tsv", lines, ending="\r\n")
     assert command(source, tmp_path) == 0
-    assert written(tmp_path / "out") == EXPECTED
+    assert texts(tmp_path / "out") == EXPECTED
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -140,7 +136,7 @@ def test_both_releases_may_be_in_one_folder(source, tmp_path, zipped):
             path.rename(source / path.name)
         folder.rmdir()
     assert command(source, tmp_path) == 0
-    assert written(tmp_path / "out") == EXPECTED
+    assert texts(tmp_path / "out") == EXPECTED
 
 
 def packed(source, folder, *names):
@@ -157,7 +153,7 @@ def test_the_zip_files_are_read_like_their_folders(zips, source, tmp_path):
         shutil.rmtree(source / name)
     for _ in range(2):
         assert command(source, tmp_path) == 0
-        assert written(tmp_path / "out") == EXPECTED
+        assert texts(tmp_path / "out") == EXPECTED
         manifest = (tmp_path / "out/manifest.json").read_bytes()
         assert manifest == (tmp_path / "folder/manifest.json").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "in", "out"]
@@ -174,20 +170,20 @@ def test_without_translations_into_english_the_rest_is_written(source, tmp_path)
     shutil.rmtree(source / "XNLI-MT-1.0/xnli")
     assert command(source, tmp_path) == 0
     rest = {name: text for name, text in EXPECTED.items() if not name.startswith("translate_test")}
-    assert written(tmp_path / "out") == rest
+    assert texts(tmp_path / "out") == rest
 
 
 def test_translations_that_do_not_name_their_language_are_not_written(source, tmp_path, caplog):
     lines = [row("en", "entailment", "It's raining.", "It is moist.", "4")]
     write(source / "XNLI-MT-1.0/xnli/xnli.test.en.tsv", ["\t".join(HEADER), *lines])
     assert command(source, tmp_path) == 0
-    assert "translate_test/de/test.en.tsv" not in written(tmp_path / "out")
+    assert "translate_test/de/test.en.tsv" not in texts(tmp_path / "out")
     assert "no examples in de; translate_test/de/test.en.tsv is not written" in caplog.text
 
 
 def test_english_alone_has_no_translations(source, tmp_path):
     assert main([str(source), str(tmp_path / "out"), "--langs", "en"]) == 0
-    assert set(written(tmp_path / "out")) == {"train.en.tsv", "valid.en.tsv", "test.en.tsv"}
+    assert set(texts(tmp_path / "out")) == {"train.en.tsv", "valid.en.tsv", "test.en.tsv"}
 
 
 def test_a_second_run_does_nothing_and_a_changed_file_is_read_again(source, tmp_path):
@@ -200,7 +196,7 @@ def test_a_second_run_does_nothing_and_a_changed_file_is_read_again(source, tmp_
     name = "translate_train/train.de.tsv"
     write(source / "XNLI-MT-1.0/multinli/multinli.train.de.tsv", ["premise\thypo\tlabel", "Ja .\tNein .\tneutral"])
     assert command(source, tmp_path) == 0
-    assert written(tmp_path / "out") == EXPECTED | {name: "neutral\tJa .\tNein .\n"}
+    assert texts(tmp_path / "out") == EXPECTED | {name: "neutral\tJa .\tNein .\n"}
     changed = {str(path.relative_to(tmp_path / "out")) for path, time in times().items() if before[path] != time}
     assert {entry for entry in changed if not entry.startswith(".stages")} == {name, "manifest.json"}
 

@@ -65,18 +65,16 @@ def pretraining_runs(data, single, empty, body):
     module = cli(arch="xl_monotrans_tiny", init_from=body, new_language_module=True, train_only="language-module")
     every, cycle = {"objectives": ",".join(ALL)}, ["--schedule", "cycle"]
     return {
-        "mlm-tlm": (pretrain(data), 1, BOTH),
         "all-alternate": (pretrain(data, *CROSS, **every, updates=2 * len(ALL)), 1, LEGACY),
         "all-cycle": (pretrain(data, *CROSS, *cycle, **every, updates=3), len(ALL), PYTORCH),
         "headed-alternate": (pretrain(data, objectives="headed,tlm"), 1, BOTH),
-        "headed-cycle": (pretrain(data, *cycle, objectives="headed,tlm"), 2, BOTH),
+        "headed-cycle": (pretrain(data, *cycle, objectives="headed,tlm"), 2, LEGACY),
         "similarity": (dan(data, "unused", *cli(updates_per_epoch=EPOCH, dropout=0, max_update=6)), 1, LEGACY),
         "next-sentence": (pretrain(data, "--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, LEGACY),
-        "language-module": (pretrain(data, *module, objectives="nsp"), 1, BOTH),
-        "single": (pretrain(single, "--langs", "fr", "--pairs", "en-fr"), 1, LEGACY),
+        "language-module": (pretrain(data, *module, objectives="nsp"), 1, PYTORCH),
         "single-among-others": (pretrain(single), 1, LEGACY),
         "none-in-validation": (pretrain(empty, "--langs", "en,fr"), 1, LEGACY),
-        "overflow": (pretrain(data, "--fp16", "--optimizer", "xl_adam", "--clip-norm", 0.1, updates=5), 1, BOTH),
+        "overflow": (pretrain(data, "--fp16", "--optimizer", "xl_adam", "--clip-norm", 0.1, updates=5), 1, PYTORCH),
         "cost": (pretrain(data, "--schedule", "random", "--objective-options", UNEVEN), 1, LEGACY),
     }
 
@@ -92,7 +90,6 @@ def generating_runs(data, single):
     # random weights that stay: they write words of both languages, the same ones in one process and in two
     fixed = cli(max_tokens=64, lr=0, init_std=0.5)
     return {
-        "translation": (translate("--lang-pairs", "en-de,de-en", "--max-update", 5), 1, PYTORCH),
         # 7 batches an epoch for two processes: one of them has none in the last update, nor in validation
         "odd": (translate("-s", "de", "-t", "en", "--max-tokens", 84, "--max-epoch", 2), 1, LEGACY),
         "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1, PYTORCH),
@@ -123,7 +120,7 @@ def labelled_runs(labeled):
             LEGACY,
         ),
         # batches of either objective
-        "labelled": (several(data, tasks, "unused", *epoch, options=no_dropout), 1, BOTH),
+        "labelled": (several(data, tasks, "unused", *epoch, options=no_dropout), 1, LEGACY),
         "generation": (generation(data, f"{labeled}/titles", "unused", *epoch), 1, LEGACY),
     }
 

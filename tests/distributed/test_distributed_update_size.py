@@ -20,7 +20,6 @@ def lines(data, folder):
     planned = [*cli(updates_per_epoch=4, objective_options=UNEVEN), *EXACT]
     pairs = cli(s="de", t="en", max_tokens=84)  # 7 batches an epoch
     return {
-        "alternate": pretraining(data, folder / "alternate", *planned),
         "random": pretraining(data, folder / "random", *planned, "--schedule", "random"),
         "cycle": pretraining(data, folder / "cycle", *planned, "--schedule", "cycle"),
         "translation": translation(data, folder / "translation", *pairs, *EXACT),

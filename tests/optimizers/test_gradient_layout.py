@@ -7,7 +7,7 @@ from tests.commands import run_train
 from tests.distributed.builders import folders, headed, runs  # noqa: F401
 
 #: a run for each kind of model and of output
-RUNS = ["mlm-tlm", "all-cycle", "similarity", "denoising", "future", "next-sentence", "translation", "labelled"]
+RUNS = ["all-cycle", "similarity", "denoising", "future", "next-sentence", "odd", "labelled"]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def copied(monkeypatch):
     return found, number
 
 
-@pytest.mark.parametrize("name, form", [*((name, "fp32") for name in RUNS), ("mlm-tlm", "memory-efficient-bf16")])
+@pytest.mark.parametrize("name, form", [*((name, "fp32") for name in RUNS), ("next-sentence", "memory-efficient-bf16")])
 def test_the_layout_of_gradients_is_that_of_parameters(folders, headed, tmp_path, copied, name, form):
     line, frequency, _ = runs(*folders)[name]
     more = ["--optimizer", "xl_adam", "--disable-validation", *([] if form == "fp32" else [f"--{form}"])]

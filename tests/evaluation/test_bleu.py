@@ -85,10 +85,10 @@ def test_the_score_is_sacrebleus(files, tmp_path):
     assert set(result) == {"score", "signature"}
     plain = tmp_path / "hypotheses"
     plain.write_text("\n".join(HYPOTHESES) + "\n")
-    command = [sys.executable, "-m", "sacrebleu", str(files[1]), "-i", str(plain), "-w", "2"]
-    expected = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    assert result["score"] == expected["score"]
-    assert result["signature"] == expected["signature"]
+    command = [sys.executable, "-m", "sacrebleu", str(files[1]), "-i", str(plain), "-w", "2", "-m", "bleu", "chrf"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    expected = [{key: entry[key] for key in ("score", "signature")} for entry in json.loads(done.stdout)]
+    assert [result, chrf(HYPOTHESES, REFERENCES)] == expected
 
 
 def test_a_reference_of_other_lines_is_refused(tmp_path, capsys):
@@ -107,18 +107,6 @@ def test_a_reference_of_other_lines_is_refused(tmp_path, capsys):
         with pytest.raises(UserError, match=f"{reference}: only 0 of 3 lines equal the target text"):
             main(arguments)
     main([str(reference), *arguments[1:], "--plain"])
-
-
-def test_a_perfect_score_and_none():
-    assert bleu(REFERENCES, REFERENCES)["score"] == 100
-    assert bleu(["x", "y", "z"], REFERENCES)["score"] == 0
-
-
-def test_the_interval_comes_with_its_resamples():
-    result = bleu(HYPOTHESES * 5, REFERENCES * 5, bootstrap=50)
-    assert result["interval"] > 0
-    assert "bs:50" in result["signature"]
-    assert result["score"] == bleu(HYPOTHESES * 5, REFERENCES * 5)["score"]
 
 
 def test_tokenized_bleu_is_case_insensitive_on_moses_tokens():
@@ -149,20 +137,6 @@ def test_tokenized_bleu_is_not_smoothed():
     assert bleu(["a b x d e"], ["a b c d e"])["score"] > 20
 
 
-def test_chrf_is_sacrebleus(files, tmp_path):
-    plain = tmp_path / "hypotheses"
-    plain.write_text("\n".join(HYPOTHESES) + "\n")
-    command = [sys.executable, "-m", "sacrebleu", str(files[1]), "-i", str(plain), "-w", "2", "-m", "chrf"]
-    expected = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    assert chrf(HYPOTHESES, REFERENCES) == {"score": expected["score"], "signature": expected["signature"]}
-    assert chrf(HYPOTHESES * 5, REFERENCES * 5, bootstrap=50)["interval"] > 0
-
-
-def test_another_number_of_lines_is_refused():
-    with pytest.raises(UserError, match="2 hypotheses but 3 references"):
-        bleu(HYPOTHESES[:2], REFERENCES)
-
-
 def test_the_command(files, tmp_path, capsys):
     options = ["--bootstrap", "0", "--lang", "en"]
     main([str(files[0]), str(files[1]), *options, "--save-hypotheses", str(tmp_path / "saved")])
@@ -189,6 +163,7 @@ def test_several_references_are_sacrebleus(files, tmp_path, capsys):
     result = json.loads(scores.read_text(encoding="utf-8"))
     for metric, (score, signature) in zip(("sacrebleu", "chrf"), expected):
         assert result[metric]["score"] == score and "nrefs:2|bs:1000" in result[metric]["signature"]
+        assert result[metric]["interval"] > 0
         assert signature.replace("nrefs:2|", "") in result[metric]["signature"].replace(
             "nrefs:2|bs:1000|seed:12345|", ""
         )
@@ -277,17 +252,13 @@ def test_a_system_does_not_differ_from_itself():
     [
         (2, [], "other: 2 hypotheses but 3 references in"),
         (3, ["--bootstrap", "0"], "--against needs resamples: --bootstrap 0 must be 1 or more"),
+        (3, ["--bootstrap", "-1"], "--bootstrap -1: 0 or more is needed"),
     ],
 )
 def test_systems_that_cannot_be_compared(files, tmp_path, lines, more, sentence):
     (tmp_path / "other").write_text("".join(f"D-{number}\t-1\ta\n" for number in range(lines)))
     with pytest.raises(UserError, match=sentence):
         main([*map(str, files), "--lang", "en", "--against", str(tmp_path / "other"), *more])
-
-
-def test_resamples_that_cannot_be(files):
-    with pytest.raises(UserError, match="--bootstrap -1: 0 or more is needed"):
-        main([*map(str, files), "--lang", "en", "--bootstrap", "-1"])
 
 
 def test_a_tokenizer_whose_model_cannot_be_downloaded(files, monkeypatch):
@@ -362,29 +333,11 @@ def test_a_tokenizer_that_is_not_installed_is_reported(monkeypatch):
         bleu(HYPOTHESES, REFERENCES, tokenize="ko-mecab")
 
 
-def test_lines_end_at_newlines_only(tmp_path):
-    path = tmp_path / "text"
-    path.write_bytes("a\u2028b\x0cc\n\nd\n".encode())
-    assert read_lines(path) == ["a\u2028b\x0cc", "", "d"]
-    path.write_text("a")
-    assert read_lines(path) == ["a"]
-    path.write_text("")
-    assert read_lines(path) == []
-
-
 def test_references_may_be_compressed(files, capsys):
     files[1].with_name(f"{files[1].name}.gz").write_bytes(gzip.compress(files[1].read_bytes()))
     files[1].unlink()
     main([str(files[0]), str(files[1]), "--bootstrap", "0", "--lang", "en"])
     assert json.loads(capsys.readouterr().out)["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
-
-
-def test_files_that_cannot_be_read_are_reported(tmp_path):
-    with pytest.raises(UserError, match="nowhere: no such file"):
-        read_lines(tmp_path / "nowhere")
-    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
-    with pytest.raises(UserError, match="latin, line 1: not UTF-8"):
-        read_lines(tmp_path / "latin")
 
 
 def test_output_with_hardly_a_right_character_has_scores():

@@ -208,22 +208,8 @@ def test_compressed_files_and_texts_without_labels_are_read(tmp_path):
         ("tagging", {}, r"train.en.tsv: no such file of labeled text in language 'en'"),
         ("tagging", {"train.en.tsv": "a\tO\n"}, r"test.de.tsv: no such file of labeled text"),
         ("tagging", {"train.en.tsv": "a\tO\n\nword\n"}, "train.en.tsv, line 3: expected word TAB tag, found 'word'"),
-        ("tagging", {"train.en.tsv": "a\tO\tO\n"}, "line 1: expected word TAB tag"),
-        ("tagging", {"train.en.tsv": "\n"}, "train.en.tsv, line 1: the file is empty"),
-        ("tagging", {"train.en.tsv": b"\xff\tO\n"}, "train.en.tsv, line 1: not UTF-8"),
         ("question-answering", {}, r"test.de.json: no such file of questions"),
-        ("question-answering", {"test.de.json": "{"}, "line 1: not JSON"),
-        (
-            "question-answering",
-            {"test.de.json": squad(("Q", "R"), context="R").replace("0", "7")},
-            "the answer .R. is not at 7",
-        ),
-        ("question-answering", {"test.de.json": b"\xff"}, "not UTF-8"),
         ("ranking", {}, r"test.de.tsv: no such file of labeled text"),
-        ("ranking", {"test.de.tsv": "1\tquery\n"}, "line 1: expected relevance TAB query TAB text, with up to two"),
-        ("ranking", {"test.de.tsv": "1\tq\tt\n1\tq\t \n"}, "line 2: expected relevance TAB query TAB text"),
-        ("ranking", {"test.de.tsv": "-1\tq\tt\n"}, "line 1: expected a relevance of 0 or more, found '-1'"),
-        ("ranking", {"test.de.tsv": "x\tq\tt\n"}, "line 1: expected a relevance of 0 or more, found 'x'"),
         ("ranking", {"test.de.tsv": ""}, "test.de.tsv, line 1: the file is empty"),
         ("ranking", {"test.de.tsv": "1\t \t \n"}, "line 1: expected relevance TAB query TAB text"),
     ],
@@ -231,7 +217,7 @@ def test_compressed_files_and_texts_without_labels_are_read(tmp_path):
 def test_mistakes_are_one_sentence(tmp_path, name, files, sentence):
     for path, content in files.items():
         (tmp_path / "files").mkdir(exist_ok=True)
-        (tmp_path / "files" / path).write_bytes(content if isinstance(content, bytes) else content.encode())
+        (tmp_path / "files" / path).write_text(content, encoding="utf-8")
     trained = ["--train-langs", "en"] if name == "tagging" else []
     with pytest.raises(UserError, match=sentence):
         score_baselines.main([name, str(tmp_path / "files"), str(tmp_path / "out"), "--langs", "de", *trained])

@@ -50,12 +50,6 @@ def test_margin_with_more_neighbors_than_sentences():
     assert margin(SIMILARITY, 3)[0, 1] == pytest.approx(0.6 / ((0.5 + 0.5) / 2))
 
 
-def test_identical_vectors_find_each_other():
-    vectors = np.random.default_rng(1).normal(size=(50, 8))
-    result = evaluate_similarity(cosine(vectors, 3 * vectors))
-    assert all(result[name][way]["accuracy"] == 100 for name in ("cosine", "margin") for way in ("forward", "backward"))
-
-
 def test_directions_differ():
     """Sources 0 and 1 are nearest to target 0; targets 0 and 1 are nearest to their own."""
     source, target = np.array([[1.0, 0.0], [0.8, 0.6]]), np.array([[1.0, 0.0], [-0.1, 1.0]])

@@ -85,6 +85,13 @@ def test_answers_that_xtreme_removed_are_none(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
+        (b"{", "line 1: not JSON"),
+        (b"\xff", "not UTF-8"),
+        (b"[]", "f.json is not in SQuAD's format"),
+        (
+            b'{"data": [{"paragraphs": [{"qas": [{"id": "a", "question": "b"}]}]}]}',
+            "question 'a': not in SQuAD's format: it lacks 'context'",
+        ),
         (b'{"version": "1.1"}', "f.json is not in SQuAD's format: it lacks 'data'"),
         (b'{"data": [3]}', "f.json is not in SQuAD's format: it has a value of another type"),
         (b'{"data": []}', "f.json holds no questions"),

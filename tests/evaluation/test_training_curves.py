@@ -27,14 +27,16 @@ PRINTED = f"""2026-01-02 10:00:00 | INFO | fairseq_cli.train | {{'_name': None, 
 """
 
 
-@pytest.fixture(params=[LOG_FILE, PRINTED], ids=["--log-file", "printed"])
-def log(request, tmp_path):
+@pytest.fixture
+def log(tmp_path):
     path = tmp_path / "train.log"
-    path.write_text(request.param, encoding="utf-8")
+    path.write_text(PRINTED, encoding="utf-8")
     return path
 
 
-def test_entries(log):
+@pytest.mark.parametrize("text", [LOG_FILE, PRINTED], ids=["--log-file", "printed"])
+def test_entries(log, text):
+    log.write_text(text, encoding="utf-8")
     entries = read_log(log)
     assert {kind: len(found) for kind, found in entries.items()} == {"train_inner": 1, "train": 1, "valid": 1}
     inner, train, valid = entries["train_inner"][0], entries["train"][0], entries["valid"][0]

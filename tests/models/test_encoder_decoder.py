@@ -159,28 +159,6 @@ def generate(model, dictionary, beam, start, **options):
     return generator.generate([model], sample, bos_token=start)
 
 
-def test_beam_search_equals_beam_search_without_caches(dictionary, monkeypatch):
-    model = make(dictionary)
-    start = dictionary.language_symbol("de")
-    cached = generate(model, dictionary, 3, start)
-    steps = []
-
-    def uncached(tokens, encoder_out=None, incremental_state=None):
-        steps.append(tokens.size(1))
-        logits, extra = type(model.decoder).forward(model.decoder, tokens, encoder_out)
-        return logits[:, -1:], extra
-
-    monkeypatch.setattr(model.decoder, "forward", uncached)
-    expected = generate(model, dictionary, 3, start)
-    assert max(steps) > 2
-    for ours, theirs in zip(cached, expected):
-        assert [hypothesis["tokens"].tolist() for hypothesis in ours] == [
-            hypothesis["tokens"].tolist() for hypothesis in theirs
-        ]
-        for one, other in zip(ours, theirs):
-            torch.testing.assert_close(one["score"], other["score"], atol=1e-5, rtol=0)
-
-
 def test_wide_beam_finds_the_best_of_all_outputs(dictionary):
     """Every output of one or two pieces, scored by the full forward."""
     model = make(dictionary)

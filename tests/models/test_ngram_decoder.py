@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from fairseq.sequence_generator import SequenceGenerator
 from torch import nn
 
 from fairseq_xl.errors import UserError
@@ -278,33 +277,6 @@ def test_caches_and_memory_are_reordered_together(dictionary, batch):
     found, _ = model.decoder(previous[order, :5], model.encoder.reorder_encoder_out(encoder_out, order), state)
     expected, _ = model.decoder(previous[order, :5], model.encoder.reorder_encoder_out(encoder_out, order))
     torch.testing.assert_close(found[:, 0], expected[:, 4])
-
-
-def test_beam_search_equals_beam_search_without_caches(dictionary, batch, monkeypatch):
-    model, start = make(dictionary), dictionary.language_symbol("de")
-    generator = SequenceGenerator([model], dictionary, beam_size=3, eos=EOS, max_len_b=8)
-    lengths = batch["tokens"].ne(PAD).sum(1)
-    sample = {
-        "net_input": {
-            "src_tokens": batch["tokens"],
-            "src_lengths": lengths,
-            "src_languages": batch["languages"][:, 0],
-        }
-    }
-    cached, steps = generator.generate([model], sample, bos_token=start), []
-
-    def uncached(tokens, encoder_out=None, incremental_state=None):
-        steps.append(tokens.size(1))
-        logits, extra = type(model.decoder).forward(model.decoder, tokens, encoder_out)
-        return logits[:, -1:], extra
-
-    monkeypatch.setattr(model.decoder, "forward", uncached)
-    expected = generator.generate([model], sample, bos_token=start)
-    assert max(steps) > 4
-    for ours, theirs in zip(cached, expected):
-        assert [one["tokens"].tolist() for one in ours] == [one["tokens"].tolist() for one in theirs]
-        for one, other in zip(ours, theirs):
-            torch.testing.assert_close(one["score"], other["score"], atol=1e-5, rtol=0)
 
 
 def test_outputs_are_as_long_as_the_model_says(dictionary, batch):

@@ -18,7 +18,6 @@ STOP, LAST, EPOCH = 2, 4, 3  # updates; the first part ends within an epoch
 #: two objectives take turns, so that the parameters of a head have no gradient in every other update
 CASES = {
     "legacy": ["--ddp-backend", "legacy_ddp"],
-    "pytorch": ["--ddp-backend", "pytorch_ddp"],
     "lamb": ["--ddp-backend", "legacy_ddp", "--optimizer", "xl_lamb"],
     "bf16": ["--ddp-backend", "pytorch_ddp", "--bf16"],
     "fp16": ["--ddp-backend", "legacy_ddp", "--fp16", "--fp16-init-scale", 1],

@@ -45,9 +45,7 @@ def assert_equal(one, other):
         assert one == other
 
 
-@pytest.mark.parametrize(
-    "precision", [[], ["--bf16"], ["--fp16", "--fp16-init-scale", 4]], ids=["fp32", "bf16", "fp16"]
-)
+@pytest.mark.parametrize("precision", [[], ["--fp16", "--fp16-init-scale", 4]], ids=["fp32", "fp16"])
 def test_interleaved_trainings_are_equal_to_each_alone(data_bin, tmp_path, precision):
     """With dropout, two objectives, two micro-steps an update, and another task with another seed."""
     more = cli(disable_validation=True, optimizer="xl_adam", clip_norm=1.0, dropout=0.2, no_save=True)

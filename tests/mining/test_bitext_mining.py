@@ -176,10 +176,7 @@ def test_sentences_are_embedded_in_blocks_for_an_index(data_bin, checkpoint, fil
 @pytest.mark.parametrize(
     "change, more, message",
     [
-        (("one", "a\tx\na\ty\n"), [], "one: the id a occurs twice"),
         (("one", "a\n\nb\n"), ["--nearest"], "one: --nearest needs a sentence, without id, on each line"),
-        (("one", ""), [], "one holds no sentences"),
-        (("one", "a\t\nb\t \n"), [], "one holds no sentences"),
         (("gold", "one-0\tthree-0\n"), ["--gold", "gold"], "gold, line 1: expected two ids of the files"),
         (("gold", ""), ["--gold", "gold"], "gold holds no pairs"),
         (None, ["--nearest", "--threshold", "1"], "--nearest finds a sentence for each source sentence"),

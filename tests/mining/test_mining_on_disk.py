@@ -95,8 +95,15 @@ def both(tmp_path, capfd, *more):
     return found
 
 
-@pytest.mark.parametrize("kind", [{}, {"end": "\r\n"}, {"compressed": True}])
-@pytest.mark.parametrize("more", [["--threshold", "1.2"], ["--gold", "gold"], ["--threshold", "99"]])
+@pytest.mark.parametrize(
+    "kind, more",
+    [
+        ({}, ["--threshold", "1.2"]),
+        ({"end": "\r\n"}, ["--gold", "gold"]),
+        ({"compressed": True}, ["--gold", "gold"]),
+        ({}, ["--threshold", "99"]),
+    ],
+)
 def test_pairs_are_those_of_memory(sides, tmp_path, capfd, monkeypatch, kind, more):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, sides, **kind)

@@ -108,12 +108,6 @@ def test_the_best_layer_of_bucc_is_used(data_bin, checkpoint, download, capsys, 
         (None, ["--langs", "de", "--layer", "9"], "--layer 9: the model has the layers 0 to"),
         (None, ["--langs", "fr"], r"fr-en.dev.fr: [Nn]o such file"),
         (("tatoeba/de-en.en", "a\n\nb\n"), ["--langs", "de"], "de-en.en: expected a sentence on each line"),
-        (
-            ("bucc2018/de-en.test.de", "x\ty\nz\tw\nv\n"),
-            ["--langs", "de"],
-            "line 3: expected id TAB sentence, found 'v'",
-        ),
-        (("bucc2018/de-en.dev.gold", ""), ["--langs", "de"], "de-en.dev.gold holds no pairs"),
         (("bucc2018/de-en.test.en", ""), ["--langs", "de"], "de-en.test.en holds no sentences"),
     ],
 )

@@ -32,7 +32,6 @@ def parameters(layers=3, channels=128, ffn=512, vocabulary=1000, positions=64, l
     "precision, bytes_each",
     [
         ([], (4, 4, 0, 8)),
-        (["--fp16"], (2, 2, 8, 8)),
         (["--bf16"], (2, 2, 8, 8)),
         (["--memory-efficient-fp16"], (2, 2, 0, 8)),
     ],
@@ -109,7 +108,7 @@ def test_plan_counts_updates_of_an_epoch_of_bitext(tmp_path):
     assert "no end: set --max-update" in unknown["notes"][0]
 
 
-@pytest.mark.parametrize("more, size", [([], 100), (["--update-freq", "2", "--fp16"], 100), (["--bf16"], 8000)])
+@pytest.mark.parametrize("more, size", [(["--update-freq", "2", "--fp16"], 100), (["--bf16"], 8000)])
 def test_plan_finds_the_largest_batch(more, size, tmp_path):
     """It fills the memory to 99 % or more, also where it starts from one example; a training with it has this peak."""
     memory, one = size << 20, ("--objective-options", "mlm.length=64 mlm.batch_sentences=1")

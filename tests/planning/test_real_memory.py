@@ -110,9 +110,7 @@ def _uncounted(method, counts):
     "more",
     [
         ["--optimizer", "adam"],
-        ["--optimizer", "xl_adam"],
         ["--optimizer", "xl_lamb"],
-        ["--optimizer", "xl_adam", "--bf16"],
         ["--optimizer", "xl_adam", "--fp16"],
         ["--optimizer", "xl_adam", "--memory-efficient-bf16"],
     ],

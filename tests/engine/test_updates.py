@@ -51,14 +51,12 @@ def reads(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(
-    "form, optimizer", [*((form, "xl_adam") for form in FORMS), ("fp32", "xl_lamb"), ("fp16", "xl_lamb")]
-)
+@pytest.mark.parametrize("form, optimizer", [*((form, "xl_adam") for form in FORMS), ("fp16", "xl_lamb")])
 def test_sync_of_an_update_is_one_read_of_the_norm(data_bin, tmp_path, reads, form, optimizer):
     """Forward, loss, backward, accumulation over two batches, clipping and the optimizer, of mlm and tlm."""
-    more = ["--max-update", 4, "--update-freq", 2, "--optimizer", optimizer, *in_form(form)]
+    more = ["--max-update", 2, "--update-freq", 2, "--optimizer", optimizer, *in_form(form), "--no-save"]
     run_train(line(data_bin, tmp_path, *more))
-    assert len(reads) == 4 and all("norms = [float(norm)]" in "".join(lines) for lines in reads)
+    assert len(reads) == 2 and all("norms = [float(norm)]" in "".join(lines) for lines in reads)
     assert {len(lines) for lines in reads} == {1}
 
 
@@ -192,7 +190,7 @@ def overflowing(monkeypatch):
     return SimpleNamespace(updates=updates, tried=tried)
 
 
-@pytest.mark.parametrize("form", ["fp32", "bf16", "memory-efficient-bf16", "amp"])
+@pytest.mark.parametrize("form", ["fp32", "bf16", "amp"])
 def test_an_update_that_diverges_is_named_and_changes_nothing(data_bin, tmp_path, overflowing, form):
     overflowing.updates.add(3)
     with pytest.raises(
@@ -235,10 +233,9 @@ def test_resume_is_exact_across_overflows(data_bin, tmp_path, overflowing, form)
     assert math.isfinite(float(logged))
 
 
-@pytest.mark.parametrize("form", ["fp16", "memory-efficient-fp16"])
-def test_the_smallest_scale_ends_the_training(data_bin, tmp_path, overflowing, form):
+def test_the_smallest_scale_ends_the_training(data_bin, tmp_path, overflowing):
     overflowing.updates.add(2)
-    more = [*in_form(form), "--fp16-init-scale", 1, "--min-loss-scale", 0.5, "--max-update", 5]
+    more = ["--fp16", "--fp16-init-scale", 1, "--min-loss-scale", 0.5, "--max-update", 5]
     with pytest.raises(UserError, match=r"^update 2 \(mlm of .*\): gradients are NaN or infinite even with the sma"):
         run_train(line(data_bin, tmp_path, *more, objectives="mlm"))
     assert not (tmp_path / "checkpoint_last.pt").exists()

@@ -46,7 +46,7 @@ def train(optimizer, weights, steps, dtype=torch.float32, checked=False):
 @pytest.mark.parametrize("eps", [1e-8, 1e-2])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_the_updates_are_those_of_fairseq(monkeypatch, fused, eps, decay, device):
-    """Over 50 updates. An eps of torch's form, after the correction of the bias, would differ by more."""
+    """Over 50 updates. With an eps of 1e-2 in torch's form, first updates would be up to 3 times as large."""
     if not fused:
         monkeypatch.setattr(module, "FUSED", ())
     settings = dict(lr=0.1, betas=(0.9, 0.98), eps=eps, weight_decay=decay)
@@ -59,15 +59,6 @@ def test_the_updates_are_those_of_fairseq(monkeypatch, fused, eps, decay, device
         assert set(one.state[mine]) == set(other.state[its]) and one.state[mine]["step"] == other.state[its]["step"]
         for name in ("exp_avg", "exp_avg_sq"):
             torch.testing.assert_close(one.state[mine][name], other.state[its][name], rtol=2e-6, atol=1e-9)
-
-
-def test_torchs_eps_would_differ():
-    """The comparison above notices it: with eps 1e-2 the first updates are up to 3 times larger."""
-    settings = dict(lr=0.1, betas=(0.9, 0.98), eps=1e-2, weight_decay=0.1)
-    ours, theirs = parameters(), parameters()
-    train(torch.optim.AdamW(ours, **settings), ours, 50)
-    train(fairseq_adam.Adam(theirs, **settings), theirs, 50)
-    assert max((mine - its).abs().max() for mine, its in zip(ours, theirs)) > 1e-2
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -171,36 +162,17 @@ def operations(optimizer, weights):
     return found.counts
 
 
-@pytest.mark.parametrize("number", [10, 300])
-def test_an_update_is_four_operators_for_any_number_of_parameters(number):
-    """Four for any number of parameters: the counts of their updates, made, split and increased, and Adam.
+@pytest.mark.parametrize("dtype, copies", [(torch.float32, 0), (torch.bfloat16, 3)])
+def test_an_update_is_four_operators_for_any_number_of_parameters(dtype, copies):
+    """The counts of their updates, made, split and increased, and Adam; fairseq's runs 7 a parameter or more.
 
-    fairseq's runs 7 a parameter without decay: 2,100 for 300, and with 16 bits 10.
+    16 bits alone take three copies more: of all weights and gradients to float32, and of all weights back.
     """
-    weights = parameters(shapes=[(2, 2)] * number)
-    assert operations(Adam(weights, **SETTINGS), weights) == {
-        "full": 1,
-        "unbind": 1,
-        "_foreach_add_": 1,
-        "_fused_adamw_": 1,
-    }
-
-
-def test_an_update_of_16_bits_alone_is_three_copies_more():
-    """Of all weights and gradients to float32, and of all weights back."""
-    weights = parameters(torch.bfloat16, [(2, 2)] * 300)
+    weights = parameters(dtype, [(2, 2)] * 300)
     counts = operations(Adam(weights, **SETTINGS), weights)
     del counts["empty_like"]  # allocates on the host
-    assert counts == {"full": 1, "unbind": 1, "_foreach_add_": 1, "_fused_adamw_": 1, "_foreach_copy_": 3}
-
-
-@pytest.mark.parametrize("dtype, each", [(torch.float32, 7), (torch.bfloat16, 10)])
-def test_fairseqs_adam_runs_operations_for_each_parameter(dtype, each):
-    """The reason for an optimizer of our own: each of them is a kernel."""
-    weights = parameters(dtype, [(2, 2)] * 10)
-    settings = SETTINGS | dict(weight_decay=0.0)
-    counts = operations(fairseq_adam.Adam(weights, **settings), weights)
-    assert sum(counts.values()) - counts["detach"] == each * 10, counts  # detach runs no kernel
+    expected = {"full": 1, "unbind": 1, "_foreach_add_": 1, "_fused_adamw_": 1, "_foreach_copy_": copies}
+    assert counts == Counter(expected)
 
 
 def line(data, folder, *more, optimizer="xl_adam"):
@@ -208,21 +180,18 @@ def line(data, folder, *more, optimizer="xl_adam"):
     return [*command, "--optimizer", optimizer, "--weight-decay", 0.1, "--adam-betas", "(0.9, 0.98)", *more]
 
 
-FORMS = ["fp32", "fp16", "bf16", "memory-efficient-fp16", "memory-efficient-bf16"]
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["fp32", "bf16", "memory-efficient-bf16"])
 def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, form):
-    more = [] if form == "fp32" else [f"--{form}", "--fp16-init-scale", 1]
+    """Those of fp16: tests/engine/test_updates.py."""
+    more = [] if form == "fp32" else [f"--{form}"]
     whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 5, *more))
     parts = [run_train(line(data_bin, tmp_path / "parts", "--max-update", stop, *more)) for stop in (2, 5)]
     assert [loss for part in parts for loss in part.losses] == whole.losses and len(set(whole.losses)) == 5
     assert equal_parameters(*(load(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts")))
 
 
-@pytest.mark.parametrize("first, second", [("adam", "xl_adam"), ("xl_adam", "adam")])
-@pytest.mark.parametrize("form", ["fp32", "bf16"])
-def test_checkpoints_of_fairseqs_adam_resume_and_the_other_way_round(data_bin, tmp_path, form, first, second):
+@pytest.mark.parametrize("first, second, form", [("adam", "xl_adam", "bf16"), ("xl_adam", "adam", "fp32")])
+def test_checkpoints_of_fairseqs_adam_resume_and_the_other_way_round(data_bin, tmp_path, first, second, form):
     """The whole run is one of fairseq's; without the state of Adam the last losses would differ."""
     more = ["--lr", 0.01] if form == "fp32" else ["--lr", 0.01, f"--{form}"]
     whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 5, *more, optimizer="adam"))

@@ -11,7 +11,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.modules import attention, features, packing
 from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
-from tests.devices import DEVICES, moved, needs_cuda, no_sync, relative_error
+from tests.devices import moved, needs_cuda, no_sync, relative_error
 from tests.models.families import FAMILIES, kept_states, loss_of, make_batch, stacks, unpacked
 
 LENGTHS = [9, 4, 6, 2]
@@ -64,8 +64,10 @@ def test_packed_sequences_give_the_loss_and_gradients_of_padded_ones(family, dic
     torch.testing.assert_close(step(family, model, batch), step(family, model, unpacked(batch)))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("lengths", [LENGTHS, LITTLE], ids=["much", "little"])
+@pytest.mark.parametrize(
+    "device, lengths",  # a CPU packs much padding only
+    [("cpu", LENGTHS), *(pytest.param("cuda", lengths, marks=needs_cuda) for lengths in (LENGTHS, LITTLE))],
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_packed_sequences_in_16_bits(family, lengths, device, dictionary):
     """Against padded ones in 32 bits. FlashAttention on a GPU takes 16 channels per head, and any padding."""
@@ -205,7 +207,7 @@ def counters():
 
 
 # one graph for each of the stack's uses, whatever its number of layers: VECO's layers have two uses
-GRAPHS = {"encoder": 1, "veco": 2, "monotrans": 1, "denoising": 2, "streams": 2, "translation": 2}
+GRAPHS = {"veco": 2, "monotrans": 1, "streams": 2, "translation": 2}
 
 
 @pytest.mark.parametrize("family", GRAPHS)
@@ -238,14 +240,6 @@ def test_compiled_layers_without_padding_are_a_graph_of_their_own(dictionary, co
         model.eval()
         with torch.no_grad():
             loss_of("veco", model, unpacked(make_batch(dictionary, [7, 3])))
-
-
-def test_compiled_losses_in_16_bits(dictionary, counters):
-    model = build("veco", dictionary, torch.bfloat16)
-    batch = make_batch(dictionary, LENGTHS)
-    expected, _ = step("veco", model, batch)
-    found, _ = step("veco", compiled(model), batch)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-3, abs=1e-3)
 
 
 def has_compiler():
@@ -296,8 +290,8 @@ def test_compiled_dropout_drops_its_share(dictionary, counters):
     batch = make_batch(dictionary, LENGTHS)
 
     def draws():
-        losses = [loss_of("encoder", model, batch).item() for _ in range(200)]
-        return torch.tensor(losses).mean().item(), torch.tensor(losses).std().item() / 200**0.5
+        losses = torch.tensor([loss_of("encoder", model, batch).item() for _ in range(100)])
+        return losses.mean().item(), losses.std().item() / 10
 
     eager, error = draws()
     compiled(model)
@@ -316,8 +310,10 @@ def test_compiling_changes_no_name(dictionary):
 # Activation checkpointing
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family, dtype",
+    [*((family, torch.float32) for family in FAMILIES), ("veco", torch.bfloat16), ("streams", torch.float16)],
+)
 def test_checkpointed_layers_give_the_same_bits(family, dtype, dictionary):
     model, batch, found = build(family, dictionary, dtype, layer_norm_eps=1e-5, **DROPOUT), None, []
     batch = make_batch(dictionary, LENGTHS)
@@ -390,8 +386,7 @@ def test_checkpointed_layers_are_compiled_too(dictionary, counters):
 
 
 @pytest.mark.parametrize("device", ["meta", pytest.param("cuda", marks=needs_cuda)])
-@pytest.mark.parametrize("checkpoints", [False, True])
-@pytest.mark.parametrize("lengths", [LENGTHS, [5, 5]])
+@pytest.mark.parametrize("lengths, checkpoints", [(LENGTHS, False), (LENGTHS, True), ([5, 5], False)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_sync_in_forward_and_backward(family, lengths, checkpoints, device, dictionary):
     """The meta device takes the paths of a GPU and has no values to read."""

@@ -59,25 +59,26 @@ def check(pairs, vectors, count):
         assert scores == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_negatives_are_those_of_brute_force(pairs, count):
+@pytest.mark.parametrize("count, spare", [(3, None), (1, 0)])
+def test_negatives_are_those_of_brute_force(pairs, monkeypatch, count, spare):
+    """Without spare neighbors the search is wider where the nearest are translations."""
+    if spare is not None:
+        monkeypatch.setattr(hard_negatives, "SPARE", spare)
     vectors = FixedVectors()
     statistics = hard_negatives.mine(vectors, pairs, count, 10**6, 128, MADE_WITH)
     check(pairs, vectors, count)
-    assert statistics["pairs"] == 299 and statistics["similarity"]["mined"] > statistics["similarity"]["random"]
+    similarity, mined = statistics["similarity"], read_negatives(pairs)[pairs.filled, 0]
+    assert statistics["pairs"] == 299 and similarity["mined"] > similarity["random"]
+    if count == 1:
+        sides = [np.stack([vectors.vector(side[line].tolist()) for line in pairs.filled]) for side in pairs.sides]
+        negatives = np.stack([vectors.vector(pairs.sides[1][line].tolist()) for line in mined])
+        assert similarity["translations"] == pytest.approx((sides[0] * sides[1]).sum(1).mean(), abs=1e-4)
+        assert similarity["mined"] == pytest.approx((sides[0] * negatives).sum(1).mean(), abs=1e-4)
 
 
-def test_the_search_is_wider_where_the_nearest_are_translations(pairs, monkeypatch):
-    monkeypatch.setattr(hard_negatives, "SPARE", 0)
-    vectors = FixedVectors()
-    hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
-    check(pairs, vectors, 1)
-
-
-@pytest.mark.parametrize("probes", [1, 32])
-def test_an_approximate_search_always_finds_negatives(pairs, monkeypatch, probes):
+def test_an_approximate_search_always_finds_negatives(pairs, monkeypatch):
     """It may miss the nearest sentences, but never finds a translation, a copy or nothing."""
-    monkeypatch.setattr(hard_negatives, "PROBES", probes)
+    monkeypatch.setattr(hard_negatives, "PROBES", 1)
     monkeypatch.setattr(hard_negatives, "SPARE", 0)
     vectors = FixedVectors()
     hard_negatives.mine(vectors, pairs, 1, 2, 128, MADE_WITH)
@@ -324,25 +325,19 @@ def test_lines_do_not_wrap():
     assert shapes == [(4, (2**31 - 1, 1)), (8, (2**31, 1))]
 
 
-@pytest.mark.parametrize("name", ["npy", "json"])
-@pytest.mark.parametrize("kept", [0, 40, None], ids=["empty", "cut", "gone"])
-def test_a_damaged_result_is_mined_again(pairs, name, kept):
-    """As the error message of training says."""
-    vectors, path = FixedVectors(), Path(f"{pairs.prefix}.negatives.{name}")
+def test_a_damaged_result_is_mined_again(pairs):
+    """As the error message of training says: empty, cut, gone, or with lines that are no sentences."""
+    vectors = FixedVectors()
     first = hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
-    calls, whole = vectors.calls, path.read_bytes()
-    path.unlink() if kept is None else path.write_bytes(whole[:kept])
-    assert hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH) == first and vectors.calls == 2 * calls
-    assert path.read_bytes() == whole
-
-
-def test_lines_that_are_no_sentences_are_mined_again(pairs):
-    vectors, path = FixedVectors(), negatives_file(pairs.prefix)
-    hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
-    whole, calls = path.read_bytes(), vectors.calls
-    np.save(path, np.full((300, 1), 300, dtype=np.int32))
-    hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
-    assert path.read_bytes() == whole and vectors.calls == 2 * calls
+    calls = vectors.calls
+    for suffix, size in [(suffix, size) for suffix in ("npy", "json") for size in (0, 40, None)] + [("npy", 300)]:
+        path, before = Path(f"{pairs.prefix}.negatives.{suffix}"), vectors.calls
+        whole = path.read_bytes()
+        path.unlink() if size is None else path.write_bytes(whole[:size])
+        if size == 300:
+            np.save(path, np.full((300, 1), 300, dtype=np.int32))
+        assert hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH) == first
+        assert path.read_bytes() == whole and vectors.calls == before + calls, (suffix, size)
 
 
 def test_statistics_always_belong_to_the_negatives(pairs, monkeypatch):
@@ -368,16 +363,6 @@ def test_an_approximate_index_of_few_sentences(tmp_path, sentences):
     side = SentencePairs(tmp_path / "train.en-de", "en", "de").sides[1]
     index = hard_negatives.build_index(vectors, side, np.arange(sentences), 1, tmp_path / "index")
     assert index.ntotal == sentences and hasattr(index, "nprobe")
-
-
-def test_statistics_are_of_translations_random_and_mined_sentences(pairs):
-    vectors = FixedVectors()
-    statistics = hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)["similarity"]
-    sides = [np.stack([vectors.vector(side[line].tolist()) for line in pairs.filled]) for side in pairs.sides]
-    assert statistics["translations"] == pytest.approx((sides[0] * sides[1]).sum(1).mean(), abs=1e-4)
-    mined = read_negatives(pairs)[pairs.filled, 0]
-    negatives = np.stack([vectors.vector(pairs.sides[1][line].tolist()) for line in mined])
-    assert statistics["mined"] == pytest.approx((sides[0] * negatives).sum(1).mean(), abs=1e-4)
 
 
 def test_results_are_mined_again_only_for_another_model(pairs, caplog):
@@ -467,13 +452,6 @@ def test_missing_negatives_are_reported_before_the_first_update(text, tmp_path, 
     assert not updates
 
 
-def test_all_splits_are_looked_for_before_the_first_is_mined(text, tmp_path):
-    run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
-    with pytest.raises(UserError, match="no language pair has the split 'dev'"):
-        search_negatives.main([str(tmp_path / "dan/checkpoint_last.pt"), str(text), "--splits", "train,dev"])
-    assert not list(text.glob("*/*.negatives.*"))
-
-
 def test_mistakes_of_the_command(text, tmp_path):
     run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
     run_train(pretraining(text, tmp_path / "mlm", "--max-update", 1, "--updates-per-epoch", 1))
@@ -481,7 +459,7 @@ def test_mistakes_of_the_command(text, tmp_path):
     for arguments, message in (
         ([mlm, str(text)], "mining needs a deep averaging network: --arch xl_dan"),
         ([network, str(text), "--pairs", "en-it"], "--pairs: .* has no text of en-it; expected one of "),
-        ([network, str(text), "--splits", "dev"], "no language pair has the split 'dev'"),
+        ([network, str(text), "--splits", "train,dev"], "no language pair has the split 'dev'"),
         ([network, str(text), "--count", "0"], "--count 0"),
         ([network, str(text), "--length", "1"], "--length 1: a sentence has two tokens or more"),
         ([network, str(text), "--length", "2"], "every pair has a side of more than 2 tokens"),
@@ -490,3 +468,5 @@ def test_mistakes_of_the_command(text, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             search_negatives.main(arguments)
+        # all splits are looked for before the first is mined
+        assert "train,dev" not in arguments or not list(text.glob("*/*.negatives.*"))

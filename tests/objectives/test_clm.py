@@ -18,12 +18,6 @@ def test_batch(build, stream, spec):
     assert batch["languages"].tolist() == [[1], [1]]
 
 
-def test_framing_of_published_weights(build, stream, spec):
-    batch = build("clm", "clm.length=3", "xlm").collate(spec([5]), stream)
-    assert batch["tokens"].tolist() == [[2, 8]]
-    assert batch["target"].tolist() == [8, 9]
-
-
 def test_loss_by_hand(build, stream, spec, fixed_logits):
     """Targets with probabilities 1/2, 1/4, 1/8 and 1/2, 1/2: 8 bits."""
     objective = build("clm", "clm.length=4")

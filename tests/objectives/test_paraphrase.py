@@ -121,6 +121,7 @@ def test_batches_keep_their_limit_whatever_negatives_are_drawn(build, tmp_path, 
 
 
 def test_options(build):
-    assert build("paraphrase").cfg.length == 128  # U3
+    for name in ("paraphrase", "paraphrase_similarity", "word_recovery"):
+        assert build(name).cfg.length == 128  # U3
     with pytest.raises(UserError, match="negatives=hard should be mined or random"):
         build("paraphrase", "paraphrase.negatives=hard")

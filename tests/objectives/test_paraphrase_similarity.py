@@ -65,7 +65,3 @@ def test_similarity_batch_and_loss(build, averaging, pairs, spec):
             scores = {n: 5 * (one[row] @ other[n]).item() for n in others}
             expected -= (scores[row] - math.log(sum(map(math.exp, scores.values())))) / 2
     assert term.sum.item() == pytest.approx(expected, rel=1e-5) and term.count == 3
-
-
-def test_the_papers_length_is_the_default(build):
-    assert build("paraphrase_similarity").cfg.length == 128  # U3

@@ -47,30 +47,6 @@ def test_reading(tmp_path):
     assert example.answers == (("in Rome", 10),)
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (b"{", "line 1: not JSON"),
-        (b"\xff", "not UTF-8"),
-        (b"[]", "is not in SQuAD's format"),
-        (
-            b'{"data": [{"paragraphs": [{"qas": [{"id": "a", "question": "b"}]}]}]}',
-            "question 'a': not in SQuAD's format: it lacks 'context'",
-        ),
-        (json.dumps(squad(question=" ")).encode(), "question 'q1': an empty question or context"),
-        (
-            json.dumps(squad(answers=[{"text": "in Rome", "answer_start": 9}])).encode(),
-            "f.json, line 1, question 'q1': the answer 'in Rome' is not at 9, where there is ' in Rom'",
-        ),
-        (json.dumps({"data": squad()["data"] * 2}).encode(), "question 'q1': the id occurs twice"),
-    ],
-)
-def test_files_that_are_wrong(tmp_path, content, message):
-    (tmp_path / "f.json").write_bytes(content)
-    with pytest.raises(UserError, match=message):
-        read_questions(tmp_path / "f.json", "en")
-
-
 def test_windows_cover_the_context(task):
     """The question "abc" leaves room for 23 letters; windows begin every 10 letters."""
     inputs = task.inputs(Question("q", "abc", CONTEXT, (("xyzab", 23),), "en", "file"), Letters())

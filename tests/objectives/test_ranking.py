@@ -34,6 +34,7 @@ def test_reading_joins_the_lines_of_a_query(tmp_path):
         ("good\tq\tt\n", "line 1: expected a relevance of 0 or more, found 'good'"),
         ("-1\tq\tt\n", "line 1: expected a relevance of 0 or more, found '-1'"),
         ("nan\tq\tt\n", "line 1: expected a relevance of 0 or more, found 'nan'"),
+        ("1\t \t \n", "line 1: expected relevance TAB query TAB text"),
     ],
 )
 def test_files_that_are_wrong(tmp_path, content, message):

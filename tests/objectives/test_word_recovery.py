@@ -103,7 +103,3 @@ def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, sp
     model(objective.loss, batch)
     table = model.encoder.token_embeddings.table.weight
     torch.testing.assert_close(seen["inputs_embeds"][0], table[torch.tensor([0, 3, 3, 3, 2])])
-
-
-def test_the_papers_length_is_the_default(build):
-    assert build("word_recovery").cfg.length == 128  # U3

@@ -5,9 +5,11 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_xl.checkpoints.architecture import architecture_flags
+from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.checkpoints.transfer import Pretrained, Report, Requirements, initialize
 from fairseq_xl.engine.option_checks import is_ours
 from fairseq_xl.engine.save_dir import choose_checkpoint
@@ -42,6 +44,9 @@ class InitialWeightsConfig:
         None,
         "initialize the token embeddings of encoder and decoder from this checkpoint, or from word vectors "
         "of pieces: .vec, .txt or .npz (Lample & Conneau 2019, section 4.2: EMB)",
+    )
+    init_decoder_layers: ChoiceEnum(LAYERS) = option(  # type: ignore[valid-type]
+        "all", "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"
     )
     random_cross_attention: bool = option(
         False,

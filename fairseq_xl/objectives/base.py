@@ -343,15 +343,9 @@ class Objective:
         return {}
 
     def encode(self, model: Any, batch: Batch, **inputs: Any) -> Tensor:
-        """Hidden states (B, T, C) of a batch's tokens, with its positions, languages and padding."""
-        return model.encode(
-            batch["tokens"],
-            positions=batch.get("positions"),
-            languages=batch["languages"],
-            padding_mask=batch["padding_mask"],
-            packing=batch.get("packing"),
-            **inputs,
-        )
+        """Hidden states (B, T, C) of a batch's tokens, with its positions, segments, languages and padding."""
+        names = ("positions", "segments", "languages", "padding_mask", "packing")
+        return model.encode(batch["tokens"], **{name: batch[name] for name in names if name in batch}, **inputs)
 
     def predict(self, model: Any, hidden: Tensor, batch: Batch) -> Term:
         """`Term` of the cross-entropy of `target` (N,) at the flat `predicted_positions` (N,) of hidden (B, T, C)."""

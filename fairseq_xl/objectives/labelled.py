@@ -176,12 +176,6 @@ class LabelledObjective(FilesObjective, ABC):
         head.apply(lambda module: init_weights(module, model_cfg.init_std))
         return {self.name: head}
 
-    def encode(self, model: Any, batch: Batch, **inputs: Any) -> Tensor:
-        """Hidden states (B, T, C) of a batch."""
-        names = ("segments", "languages", "padding_mask", "packing")
-        hidden: Tensor = model.encode(batch["tokens"], **{name: batch[name] for name in names if name in batch})
-        return hidden
-
     @abstractmethod
     def outputs(self, model: Any, batch: Batch) -> Tensor:
         """The head's outputs, such as (B, classes), (N, tags) or (B, T, 2); called inside `model.forward`."""

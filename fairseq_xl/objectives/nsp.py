@@ -98,7 +98,7 @@ class NextSentence(MaskedObjective):
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"nsp_mlm": `Term` over N masked tokens, "nsp": `Term` over B pairs}."""
-        hidden = self.encode(model, batch, segments=batch["segments"])
+        hidden = self.encode(model, batch)
         logits = model.heads[self.name](hidden[:, 0])
         loss = F.cross_entropy(logits.float(), batch["follows"], reduction="sum")
         masked, following = self.terms

@@ -1,7 +1,7 @@
 """Base of objectives with files of raw text and labels or targets, one for each split and language."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -13,6 +13,9 @@ from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import OBJECTIVES, Objective, ObjectiveConfig
 from fairseq_xl.objectives.data_folder import DataFolder
+
+#: options that name languages of splits
+LANGUAGES = ("train_langs", "eval_langs", "valid_langs")
 
 
 @dataclass
@@ -122,9 +125,11 @@ def all_read_files(names: str) -> bool:
     return all(kind is not None and issubclass(kind, FilesObjective) for kind in kinds)
 
 
-def named_languages(option: str, names: str, dictionary: XLDictionary) -> list[str]:
-    """``en,de`` -> [en, de]; raises `UserError` for a language that is repeated or not in the dictionary."""
-    languages = names_of(option, names)
-    for language in languages:
-        dictionary.language_id(language)
-    return languages
+def check_languages(options: Any, name_of: Callable[[str], str], dictionary: XLDictionary) -> None:
+    """Raises `UserError` for a language of `LANGUAGES` in options that is repeated or not in the dictionary.
+
+    `name_of` returns the name of an option, for messages.
+    """
+    for key in LANGUAGES:
+        for language in names_of(name_of(key), names) if (names := getattr(options, key)) is not None else ():
+            dictionary.language_id(language)

@@ -12,7 +12,7 @@ from fairseq_xl.io.options import option, option_name
 from fairseq_xl.objectives.base import OBJECTIVES
 from fairseq_xl.objectives.labelled import LabelledConfig, camel_case, labelled_objectives
 from fairseq_xl.objectives.objective_options import config_of
-from fairseq_xl.objectives.task_file_objectives import FilesOptions, named_languages
+from fairseq_xl.objectives.task_file_objectives import LANGUAGES, FilesOptions, check_languages
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 
 logger = logging.getLogger(__name__)
@@ -48,9 +48,7 @@ class FineTuningTask(TrainingTask):
         if cfg.lang or len(owners) == 1:
             cfg.train_langs = cfg.eval_langs = cfg.lang or owners[0]
             cfg.valid_langs = None
-        for key in ("train_langs", "eval_langs", "valid_langs"):
-            if cfg[key] is not None:
-                named_languages(option_name(key), cfg[key], self.dictionary)
+        check_languages(cfg, option_name, self.dictionary)
         kind = OBJECTIVES[self.task_type]
         options = config_of(kind, cfg, getattr(type(self), "__dataclass").__dataclass_fields__)
         self.objectives = {self.task_type: kind(options, self.dictionary, self.framing, named=False)}
@@ -61,8 +59,7 @@ class FineTuningTask(TrainingTask):
 
     def stored_options(self) -> dict[str, Any]:
         """The options of the base class, and the languages, which --lang or a language module may have set."""
-        names = ("train_langs", "eval_langs", "valid_langs")
-        return super().stored_options() | {name: self.cfg[name] for name in names}
+        return super().stored_options() | {name: self.cfg[name] for name in LANGUAGES}
 
     def identity(self) -> dict[str, Any]:
         """The base identity with the head."""

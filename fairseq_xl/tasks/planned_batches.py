@@ -192,6 +192,10 @@ class PlannedTask(XLTask):
         self.files_unchecked = not from_checkpoint and run_config(self.cfg) is not None
         return model
 
+    def check_trained(self, identity: dict[str, Any], path: str) -> None:
+        """Raises `UserError` for a checkpoint, the file `path`, that was not trained with this task."""
+        raise NotImplementedError(f"{type(self).__name__}.check_trained")
+
     # --- batches -----------------------------------------------------------------------------------------------
 
     def validation_limit(self, objective: str, dataset: PlannedBatches) -> int:
@@ -199,18 +203,10 @@ class PlannedTask(XLTask):
         in_full = isinstance(dataset, EvaluationDataset) and not self.training_begun
         return 0 if in_full else int(self.cfg.validation_examples)
 
-    @cached_property
-    def _validation_plans(self) -> dict[tuple[Any, ...], list[BatchSpec]]:
-        return {}
-
-    @cached_property
-    def _logged_epochs(self) -> set[int]:
-        return set()
-
     def reset_plans(self) -> None:
         """Removes the plans of validation, which belong to the objectives, and the record of logged epochs."""
-        for name in ("_validation_plans", "_logged_epochs"):
-            self.__dict__.pop(name, None)
+        self._validation_plans: dict[tuple[Any, ...], list[BatchSpec]] = {}
+        self._logged_epochs: set[int] = set()
 
     def samplers(
         self,
@@ -248,14 +244,12 @@ class PlannedTask(XLTask):
         epoch: int = 1,
         data_buffer_size: int = 0,
         training: bool = False,
-        longest: int | None = None,
         **kwargs: Any,
     ) -> Epochs:
         """The batches of the plan: in an evaluation those of all examples once, or of a fixed sample.
 
         Args:
             training: whether the model is trained on them: batches are sampled, or an epoch is a pass over the data.
-            longest: maximum length of a text in tokens; longer ones are left out. None: the objective's.
         """
         limits = {"max_tokens": max_tokens, "max_sentences": max_sentences}
 

@@ -19,7 +19,7 @@ from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.log_values import main_metrics
-from fairseq_xl.objectives.task_file_objectives import FilesObjective, all_read_files, named_languages
+from fairseq_xl.objectives.task_file_objectives import LANGUAGES, FilesObjective, all_read_files, check_languages
 from fairseq_xl.objectives.translation import DirectedTranslation, TranslationObjective
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
@@ -27,7 +27,6 @@ from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 logger = logging.getLogger(__name__)
 
 LIMITS = ("batch_tokens", "batch_sentences")  # of an objective's batches
-LANGUAGES = ("train_langs", "eval_langs", "valid_langs")  # of an objective that reads files
 SPLITS = ("train", "valid", "test")
 
 PASS_OPTIONS = ("examples_per_epoch", "upsample_primary", "sampling_temperature")  # of objectives: of a pass only
@@ -140,9 +139,7 @@ class XLPretrainingTask(TrainingTask):
         for objective in self.objectives.values():
             objective.set_languages(self.first_folder.languages(None))
         for objective in readers:
-            for key in LANGUAGES:
-                if (languages := getattr(objective.cfg, key)) is not None:
-                    named_languages(objective.option(key), languages, self.dictionary)
+            check_languages(objective.cfg, objective.option, self.dictionary)
         repeated = [name for name, count in Counter(XLPretrainingTask.metrics(self)).items() if count > 1]
         if repeated:
             raise UserError(f"--objectives {self.cfg.objectives}: {repeated[0]} would stand for two values in the log")

@@ -12,7 +12,7 @@ from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives.corrupted_lines import DenoisedGeneration
 from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.objective_options import config_of
-from fairseq_xl.objectives.task_file_objectives import FilesOptions, named_languages
+from fairseq_xl.objectives.task_file_objectives import FilesOptions, check_languages
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 
@@ -64,9 +64,7 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     def __init__(self, cfg: Any, dictionary: XLDictionary) -> None:
         super().__init__(cfg, dictionary)
-        for name in ("train_langs", "eval_langs", "valid_langs"):
-            if cfg[name] is not None:
-                named_languages(option_name(name), cfg[name], dictionary)
+        check_languages(cfg, option_name, dictionary)
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.build_objectives()
 

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.dataclass import ChoiceEnum
 from omegaconf import OmegaConf
 
-from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.corpora.mixed_corpus import unmixed
 from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.vocabulary import tokenizers
@@ -46,9 +44,6 @@ class XLSeq2SeqConfig(InitialWeightsConfig, FrozenConfig, XLTaskConfig):
         False,
         "in generation, write only pieces of the target language: those that occur in its training text, "
         "with at least 1/20 of their share in the text of any other language",
-    )
-    init_decoder_layers: ChoiceEnum(LAYERS) = option(  # type: ignore[valid-type]
-        "all", "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"
     )
 
 
@@ -100,10 +95,6 @@ class XLSeq2SeqTask(PlannedTask):
         pairs = torch.cat((batch["languages"], batch["other_languages"]), dim=1).unique(dim=0).tolist()
         directions = ("-".join(dict.fromkeys((names[source], names[target]))) for source, target in pairs)
         return f"{self.cfg._name} of {','.join(directions)}"
-
-    def check_trained(self, identity: dict[str, Any], path: str) -> None:
-        """Raises `UserError` for a checkpoint, the file `path`, that was not trained with this task."""
-        raise NotImplementedError(f"{type(self).__name__}.check_trained")
 
     def resume_from(self, state: dict[str, Any], path: str) -> None:
         """As the base class; raises `UserError` for a checkpoint of another task."""

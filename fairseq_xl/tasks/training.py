@@ -137,10 +137,6 @@ class TrainingTask(PlannedTask):
         if self.cfg.predictions_to and "path" in state_dict:
             self._collect_predictions(Origin.from_checkpoint(path, self.predicted_task))
 
-    def check_trained(self, identity: dict[str, Any], path: str) -> None:
-        """Raises `UserError` for a checkpoint that was not trained with this task."""
-        raise NotImplementedError(f"{type(self).__name__}.check_trained")
-
     def resume_from(self, state: dict[str, Any], path: str) -> None:
         """As the base class; takes over its language module, and raises `UserError` unless it fits."""
         super().resume_from(state, path)

@@ -5,11 +5,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import register_task
 
-from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine.initial_weights import InitialWeightsConfig, initial_weights, transfer_initial_weights
 from fairseq_xl.errors import UserError
@@ -42,9 +40,6 @@ class XLUnsupervisedTranslationConfig(InitialWeightsConfig, XLPretrainingConfig)
         None,
         f"options of objectives, separated by spaces; the others default to '{OBJECTIVE_OPTIONS}' (the "
         "released command of Lample & Conneau 2019; its updates times 4, for two objectives and two languages)",
-    )
-    init_decoder_layers: ChoiceEnum(LAYERS) = option(  # type: ignore[valid-type]
-        "all", "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"
     )
 
 

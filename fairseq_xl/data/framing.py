@@ -65,8 +65,7 @@ class Framing:
     def sentence(self, ended: Numbers, language_id: int | None = None) -> Numbers:
         """Frames a sentence that ends in ``</s>``, or a block of a stream: (T,) -> (T+1,).
 
-        Args:
-            language_id: its language, which `mbart` and `nllb` need: the index among the language symbols.
+        `mbart` and `nllb` need its language, the index among the language symbols.
         """
         if self.name in _OF_TRANSLATION:
             if language_id is None:

@@ -28,12 +28,9 @@ def load_checkpoint_to_cpu(
     arg_overrides: dict[str, Any] | None = None,
     load_on_all_ranks: bool = False,
 ) -> dict[str, Any]:
-    """Opens a checkpoint, and overrides its options, in place of fairseq's function.
+    """Opens a checkpoint, and overrides its options, in place of fairseq's function; ignores `load_on_all_ranks`.
 
     Raises as `open_checkpoint`, and for the checkpoint of a task of fairseq as `check_plain_configuration`.
-
-    Args:
-        load_on_all_ranks: has no effect.
     """
     content = load_plain(path)
     if not is_fairseqs(content):
@@ -180,11 +177,7 @@ def _checked(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> dic
 
 
 def _check_fits(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> None:
-    """Refuses a checkpoint that lacks something, or whose task is not that of the command.
-
-    Args:
-        overrides: options of the command line, of which fairseq-validate ignores --task.
-    """
+    """Refuses a checkpoint that lacks something, or whose task is not that of the command line's `overrides`."""
     _check_sections(state, path, BUILT)  # a command has the other sections of its own
     cfg = state["cfg"]
     for part, sentence in (
@@ -221,11 +214,7 @@ def _set_options(state: dict[str, Any], path: str, task: Any, overrides: dict[st
 
 
 def _check_model_overrides(overrides: dict[str, Any], sections: Any, path: str, task_options: Any = ()) -> None:
-    """Raises `UserError` for an option of --model-overrides that the checkpoint's `sections` lack.
-
-    Args:
-        task_options: options of the checkpoint's task, which the command line sets.
-    """
+    """Raises `UserError` for --model-overrides that the checkpoint's `sections` lack, or of its `task_options`."""
     for name in overrides:
         if not any(name in (sections.get(part) or ()) for part in BUILT):
             if name in task_options:

@@ -35,11 +35,7 @@ class Stopping:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def agree(self, is_over: bool = False) -> None:
-        """Sets `agreed` and `is_over` on all ranks if one of them stops; all call this after each update.
-
-        Args:
-            is_over: whether --stop-time-hours are over on this rank.
-        """
+        """Sets `agreed` and `is_over` on all ranks if one of them stops; all call this after each update."""
         name = self.signal  # read once: a signal may come at any time
         if name:
             logger.warning("%s: saving after this update, then stopping", name)

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 def compare(benchmark: Benchmark, result: Mapping[str, Any], figures: Iterable[tuple[Table, str]]) -> list[Any]:
     """Scores, each with a figure of a paper and the difference, or the reason for which they are not comparable.
 
-    Args:
-        result: as `benchmarks.score_benchmark` returns it.
-        figures: tables, and the names of their rows.
+    `result` is that of `benchmarks.score_benchmark`, `figures` are tables and the names of their rows.
     """
     comparisons = []
     for table, row in figures:

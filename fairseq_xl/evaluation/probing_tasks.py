@@ -189,10 +189,8 @@ def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[fl
     """Accuracy over all scored pairs and by category; pairs that were left out are counted, with a warning.
 
     Files with constructions of `GROUPS` also have the mean accuracy of the constructions of each group, and of each
-    construction the used pairs of all; without a mean if no pair of a construction is used (`missing`).
-
-    Args:
-        scored: {index of a pair: log-probabilities of its sentences' pieces}, the grammatical one's first.
+    construction the used pairs of all; without a mean if no pair of a construction is used (`missing`). `scored` is
+    {index of a pair: log-probabilities of its sentences' pieces}, the grammatical one's first.
     """
     right: dict[str, list[bool]] = {pair.category: [] for pair in pairs}
     for index, (grammatical, ungrammatical) in scored.items():

@@ -258,8 +258,7 @@ class XLSequenceGenerator(SequenceGenerator):
     ) -> set[int]:
         """Adds the candidates that end, `ended` (B, K), to `hypotheses`; returns the sentences that this finishes.
 
-        Args:
-            parents, scores: (B, N), the hypotheses that the candidates continue, and their scores
+        Candidates continue the hypotheses `parents` (B, N), and have `scores` (B, N).
         """
         ends, full = np.argwhere(ended), {row for row, limit in enumerate(beams.limits) if step >= limit}
         if not len(ends):

@@ -64,11 +64,9 @@ class OutputLayer(nn.Module):
     def losses(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Summed loss and summed negative log-likelihood, in nats, of target (N,) at hidden (N, C).
 
-        The second one has no gradient; without label smoothing both are equal. Never holds all logits (N, V).
-
-        Args:
-            label_smoothing: probability that is spread evenly over all other symbols, as in fairseq's
-                label_smoothed_cross_entropy
+        The second one has no gradient; without label smoothing both are equal. `label_smoothing` is the probability
+        that is spread evenly over all other symbols, as in fairseq's label_smoothed_cross_entropy. Never holds all
+        logits (N, V).
         """
         weights = self.token_embeddings
         inputs: list[Any] = [self.transform(hidden), weights.output_matrix, weights.output_bias]

@@ -98,11 +98,7 @@ def read_corrupted(
 
 
 def write_corrupted(prefix: Path, folder: DataFolder, corpus: TextPairs, texts: Sequence[str]) -> None:
-    """Writes PREFIX.tgt, the clean lines, and PREFIX.src, the corrupted ones without <mask>.
-
-    Args:
-        prefix: a path.
-        folder, corpus, texts: as in `read_corrupted`.
+    """Writes PREFIX.tgt, the clean lines, and PREFIX.src, the corrupted ones without <mask>, of `read_corrupted`.
 
     Raises `UserError` if the files cannot be written.
     """

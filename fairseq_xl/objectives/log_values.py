@@ -40,10 +40,8 @@ def log_values(
 
     `loss` is in bits. `ppl`, the stopping criterion (Lample & Conneau 2019, section 5.1), is the mean over the
     `modeling_terms` of the means of their perplexities over corpora. `score` is the mean of the main metrics of
-    several objectives (`main_metrics`). Further values are those of `Objective.values` and of scorers.
-
-    Args:
-        named_sums: {name of a sum: its sum and count}.
+    several objectives (`main_metrics`). Further values are those of `Objective.values` and of scorers. `named_sums` are
+    {name of a sum: its sum and count}.
     """
     sums, mean = sums_by_objective(named_sums), bits(named_sums.get("loss"))
     logged: dict[str, Any] = {"loss": None if mean is None else round(mean, 3)}

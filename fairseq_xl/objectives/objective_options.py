@@ -35,8 +35,8 @@ def build_objectives(
 
     Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown option or an ill-typed value.
     """
-    selected = dict(_parse_name(part) for part in names.split(",") if part.strip())
     parts = [part.strip() for part in names.split(",") if part.strip()]
+    selected = dict(map(_parse_name, parts))
     unknown = sorted({kind for kind in selected.values() if kind not in OBJECTIVES})
     if unknown or not selected or len(selected) < len(parts):
         wrong = f"unknown {', '.join(unknown)}; " if unknown else ""
@@ -75,7 +75,7 @@ def build_objectives(
 
 def _parse_name(part: str) -> tuple[str, str]:
     """``mlm`` -> (mlm, mlm), ``xnli=classification`` -> (xnli, classification)."""
-    name, equals, kind = part.strip().partition("=")
+    name, equals, kind = part.partition("=")
     return name, kind if equals else name
 
 

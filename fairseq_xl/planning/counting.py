@@ -39,11 +39,8 @@ BATCHES = 4  # batches of each objective whose largest one is counted
 def count(setting: Setting, folder: Path, memory: float | None = None) -> dict[str, Any]:
     """Counts a training of a setting; writes generated text to the new folder `folder`. Raises `UserError`.
 
-    Args:
-        memory: that of a GPU, in bytes, which batches may fill; None: unknown.
-
-    Returns: the result of `fairseq-xl plan` with memory in bytes. "batches" are the largest of each objective, or of
-    another task under its name.
+    Batches may fill the `memory` of a GPU, in bytes; None: unknown. Returns: the result of `fairseq-xl plan` with
+    memory in bytes. "batches" are the largest of each objective, or of another task under its name.
     """
     cfg, notes = prepare(setting, folder)
     if cfg.common.amp:

@@ -209,17 +209,9 @@ class PlannedTask(XLTask):
         self._logged_epochs: set[int] = set()
 
     def samplers(
-        self,
-        dataset: PlannedBatches,
-        max_tokens: int | None,
-        max_sentences: int | None,
-        update: int | None = None,
+        self, dataset: PlannedBatches, max_tokens: int | None, max_sentences: int | None, update: int | None = None
     ) -> list[ObjectiveSampler]:
-        """Makes a sampler for each objective of a dataset.
-
-        Args:
-            update: the first update of the epoch; None in validation and in a pass over the data.
-        """
+        """A sampler for each objective; `update`: the epoch's first one, None in validation and in a pass."""
         samplers = []
         for name, corpora in dataset.corpora.items():
             objective, options = self.objectives[name], self.objectives[name].cfg
@@ -248,8 +240,7 @@ class PlannedTask(XLTask):
     ) -> Epochs:
         """The batches of the plan: in an evaluation those of all examples once, or of a fixed sample.
 
-        Args:
-            training: whether the model is trained on them: batches are sampled, or an epoch is a pass over the data.
+        In `training` batches are sampled, or an epoch is a pass over the data.
         """
         limits = {"max_tokens": max_tokens, "max_sentences": max_sentences}
 

@@ -30,8 +30,7 @@ LIMITS = ("batch_tokens", "batch_sentences")  # of an objective's batches
 SPLITS = ("train", "valid", "test")
 
 PASS_OPTIONS = ("examples_per_epoch", "upsample_primary", "sampling_temperature")  # of objectives: of a pass only
-#: sampling options of objectives, and the reason why they have no effect in a pass
-SAMPLING_OPTIONS, NO_SAMPLING = ("alpha", "mixed", "warmup_length"), "--updates-per-epoch auto reads each example once"
+SAMPLING_OPTIONS = ("alpha", "mixed", "warmup_length")  # without effect in a pass
 
 
 @dataclass
@@ -229,14 +228,15 @@ class XLPretrainingTask(TrainingTask):
 
     def options_without_effect(self, run: Any) -> dict[str, str]:
         """Options without effect: limits of batches, languages, pairs and options of objectives."""
-        unused = super().options_without_effect(run)
+        unused, keys, reason = super().options_without_effect(run), PASS_OPTIONS, "it is for --updates-per-epoch auto"
         if self.cfg.updates_per_epoch == AUTO:
-            unused |= self._unused_in_pass()
-        for name, objective in self.objectives.items() if self.cfg.updates_per_epoch != AUTO else ():
-            for key in PASS_OPTIONS:
+            keys, reason = SAMPLING_OPTIONS, "--updates-per-epoch auto reads each example once"
+            unused |= {} if self.schedule == SCHEDULES[0] else {f"--schedule {self.schedule}": reason}
+        for name, objective in self.objectives.items():
+            for key in keys:
                 value, field = getattr(objective.cfg, key, None), objective.Config.__dataclass_fields__.get(key)
                 if field is not None and value != field.default:
-                    unused[f"--objective-options {name}.{key}={value}"] = "it is for --updates-per-epoch auto"
+                    unused[f"--objective-options {name}.{key}={value}"] = reason
         counts = {objective.corpus_class.num_languages for objective in self.objectives.values()}
         for name in ("max_tokens", "batch_size"):
             limited = {
@@ -263,16 +263,6 @@ class XLPretrainingTask(TrainingTask):
         owners = {setting.partition(".")[0] for setting in (self.cfg.objective_options or "").split()}
         if surplus := sorted(owners - self.objectives.keys()):
             logger.info("--objective-options: those of %s are not used (--objectives)", ", ".join(surplus))
-        return unused
-
-    def _unused_in_pass(self) -> dict[str, str]:
-        """Sampling options, which have no effect in a pass over the data."""
-        unused = {} if self.schedule == SCHEDULES[0] else {f"--schedule {self.schedule}": NO_SAMPLING}
-        for name, objective in self.objectives.items():
-            for key in SAMPLING_OPTIONS:
-                value, field = getattr(objective.cfg, key, None), objective.Config.__dataclass_fields__.get(key)
-                if field is not None and value != field.default:
-                    unused[f"--objective-options {name}.{key}={value}"] = NO_SAMPLING
         return unused
 
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------

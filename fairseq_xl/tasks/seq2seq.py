@@ -221,11 +221,7 @@ class XLSeq2SeqTask(PlannedTask):
     def build_dataset_for_inference(
         self, src_tokens: Any, src_lengths: Any, constraints: Any = None, **kwargs: Any
     ) -> EvaluationDataset:
-        """Makes the dataset of fairseq-interactive from source sentences that end in ``</s>``.
-
-        Args:
-            constraints: packed as fairseq does, for --constraints; None without.
-        """
+        """The dataset of fairseq-interactive from sources that end in ``</s>``, and fairseq's packed --constraints."""
         self._warn_of_unknown(src_tokens)
         return self.build_dataset(src_tokens, None, self.inference_pair, constraints)
 
@@ -241,7 +237,7 @@ class XLSeq2SeqTask(PlannedTask):
 
         Args:
             pair: the codes of their languages.
-            constraints: as in `build_dataset_for_inference`.
+            constraints: those of fairseq-interactive; None without.
             longest: numbers of tokens to which they are truncated; None: those of `truncate`.
         """
         sizes = np.ones((len(sources), 2), dtype=np.int64)

@@ -113,10 +113,6 @@ class TrainingTask(PlannedTask):
         states = {name: objective.learned_state() for name, objective in self.labelled.items()}
         return states if self.named else next(iter(states.values()))
 
-    def _load_type_state(self, state: dict[str, Any], path: str) -> None:
-        for name, objective in self.labelled.items():
-            objective.load_state(state.get(name, {}) if self.named else state, path)
-
     def identity(self) -> dict[str, Any]:
         """The base identity with the language module's body and what the labelled objectives learned."""
         state = {"type_state": self.type_state()} if self.labelled else {}
@@ -133,7 +129,8 @@ class TrainingTask(PlannedTask):
             raise UserError(f"{path} was trained on other files than the checkpoint before it: {quoted(learned)}")
         self.learned_state = learned
         self.build_objectives()
-        self._load_type_state(learned, path)
+        for name, objective in self.labelled.items():
+            objective.load_state(learned.get(name, {}) if self.named else learned, path)
         if self.cfg.predictions_to and "path" in state_dict:
             self._collect_predictions(Origin.from_checkpoint(path, self.predicted_task))
 

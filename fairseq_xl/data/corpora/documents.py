@@ -77,10 +77,8 @@ class Windows(Corpus):
 def follow_jumps(following: Numbers) -> tuple[Numbers, int]:
     """The increasing indices 0, following[0], following[following[0]], …, with about log₂(n) operations on arrays.
 
-    Args:
-        following: (n,) for each index a greater one, perhaps n or more.
-
-    Returns: the indices below n (m,), and the first one that is n or more.
+    `following` (n,) has for each index a greater one, perhaps n or more. Returns: the indices below n (m,), and the
+    first one that is n or more.
     """
     count = len(following)
     jumps = np.append(np.minimum(following, count), count)  # index after 2^k steps

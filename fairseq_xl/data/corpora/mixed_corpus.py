@@ -16,9 +16,8 @@ _EXAMPLES_PER_CORPUS = 2**48  # more than any text has tokens
 class MixedCorpus(Corpus):
     """Several corpora as one, in training: the language or pair of each example is sampled independently.
 
-    A pass over the data reads its `parts`.
-
-    The number of an example is the number of its corpus times 2^48 plus its number in that corpus.
+    A pass over the data reads its `parts`. The number of an example is the number of its corpus times 2^48 plus its
+    number in that corpus.
 
     Args:
         corpora: {name: corpus}, all of the same type.

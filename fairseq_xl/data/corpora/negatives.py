@@ -101,8 +101,7 @@ class Candidates:
 class RandomNegatives:
     """Random negatives: all lines of the lengths in `LengthRange` are equally probable.
 
-    Args:
-        longest: maximum length of a side, in tokens; longer pairs neither get negatives nor are negatives.
+    Pairs with a side of more than `longest` tokens neither get negatives nor are negatives.
     """
 
     def __init__(self, pairs: "SentencePairs", longest: int):
@@ -137,12 +136,8 @@ class RandomNegatives:
 class MinedNegatives:
     """Mined negatives: all those of a pair that fit into `longest` tokens are equally probable.
 
-    Negatives are never truncated: that would give them away. A pair without one that fits gets random negatives.
-
-    Args:
-        longest: maximum length of a sentence, in tokens.
-
-    Raises `UserError` as `read_negatives` does.
+    Negatives are never truncated: that would give them away. A pair without one that fits gets random negatives. Raises
+    `UserError` as `read_negatives` does.
     """
 
     def __init__(self, pairs: "SentencePairs", longest: int):

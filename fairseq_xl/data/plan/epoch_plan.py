@@ -49,9 +49,7 @@ class Lengths(NamedTuple):
     def batch_tokens(self, order: Numbers, begins: Numbers) -> tuple[Numbers, Numbers]:
         """Tokens of batches, without and with padding: (b,) each.
 
-        Args:
-            order: (n,) the examples in the order of the batches.
-            begins: (b,) index in `order` of the first example of each batch.
+        `order` (n,) are the examples in the order of the batches, which begin at its indices `begins` (b,).
         """
         sides, add = self.sides[order], np.add.reduceat
         tokens = sides.sum(axis=1) if self.tokens is None else self.tokens[order]
@@ -200,11 +198,7 @@ def balance_ranks(plan: Sequence[BatchSpec], batches_per_update: int, seed: int,
     """Reorders the batches of each objective so that the ranks of a micro-step get batches of similar size.
 
     The batches of an objective are reordered as in `balanced_order`, among the updates that have the objective.
-
-    Args:
-        batches_per_update: number of ranks times micro-steps.
-
-    Returns: the same batches. Objectives keep their positions, and so does the only batch of one in an update.
+    Objectives keep their positions, and so does the only batch of one in an update.
     """
     rng = np.random.default_rng((seed, epoch, 1))  # not the plan's generator: the drawn batches stay the same
     sizes = np.array([spec.tokens for spec in plan])
@@ -228,10 +222,8 @@ def check_cycle(objectives: int, micro_steps: int) -> None:
 def validation_plan(samplers: Iterable[ObjectiveSampler], limit: int = 0) -> list[BatchSpec]:
     """The examples of every corpus once, with fixed noise: a list of `BatchSpec`, the same in every run and epoch.
 
-    A sampled example has the same noise as in the plan of all examples, unless the text has lines that are left out.
-
-    Args:
-        limit: number of examples of a corpus; one with more gives a fixed random sample. 0: all.
+    A corpus with more than `limit` examples (0: any number) gives a fixed random sample of them. A sampled example has
+    the same noise as in the plan of all examples, unless the text has lines that are left out.
     """
     plan = []
     for sampler in samplers:

@@ -15,8 +15,7 @@ from fairseq_xl.io.text import check_growth
 class SentencePieces:
     """The pieces of a SentencePiece model (`fairseq_xl.data.vocabulary.subwords.Subwords`).
 
-    Args:
-        file: the model. Raises `UserError` for a missing or damaged one.
+    Raises `UserError` for a missing or damaged file.
     """
 
     title, units = "SentencePiece model", "characters"

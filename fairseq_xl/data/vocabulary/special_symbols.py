@@ -22,11 +22,8 @@ def language_symbols(languages: Iterable[str]) -> list[str]:
 def check_direction(trained: Iterable[str], source: str, target: str, origin: Any) -> bool:
     """Whether a model was trained in the direction from `source` to `target`; if not, the direction is zero-shot.
 
-    Args:
-        trained: its training directions, such as en-de.
-        origin: its file, for messages.
-
-    Raises `UserError` unless `source` is that of a training direction, and `target` that of one (Johnson et al. 2017).
+    `trained` are its training directions, such as en-de, and `origin` is its file, for messages. Raises `UserError`
+    unless `source` is that of a training direction, and `target` that of one (Johnson et al. 2017).
     """
     trained = list(trained)
     is_source = any(pair.startswith(f"{source}-") for pair in trained)

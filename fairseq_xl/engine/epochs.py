@@ -39,8 +39,7 @@ class Epochs(iterators.EpochBatchIterating):
         keeps_updates: whether the rest of an epoch needs as many batches in an update as its beginning.
         pads: whether a rank without a batch gets a dummy of its micro-step, for training; otherwise it gets {}.
         epoch: the epoch to begin with.
-        num_workers: processes that collate; 0: this one does.
-        buffer_size: batches that are read ahead.
+        num_workers, buffer_size: processes that collate (0: this one does), and batches that are read ahead.
     """
 
     def __init__(

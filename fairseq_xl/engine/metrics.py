@@ -159,14 +159,7 @@ class Metrics:
                 meters[name] = Rate(digits)
 
     def sums(self, name: str, sums: Tensor, names: Sequence[str], function: Values | None = None) -> None:
-        """Adds sums of many names.
-
-        Args:
-            name: that of the meter.
-            sums: (R, N) float64, summed over ranks and micro-steps.
-            names: N names; the same object in each call.
-            function: computes the logged values from the sums.
-        """
+        """Adds sums (R, N) float64 over ranks and micro-steps to a meter of N names, the same in each call."""
         for meters in self.periods.values():
             if name not in meters:
                 meters[name] = Sums()

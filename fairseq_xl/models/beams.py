@@ -31,12 +31,8 @@ class BeamCaches:
     hypotheses of a sentence attend to one row of T * K keys, and a mask hides the keys of other hypotheses. Choosing
     hypotheses therefore changes the mask only, and copies no keys and values.
 
-    Args:
-        layers: the N layers
-        encoder_out: result of `SourceEncoder.forward` for the B sentences
-        languages: (B, 1) language ids of the outputs, or None
-        beam: K
-        longest: maximum number of positions
+    `encoder_out` is that of `SourceEncoder.forward`; the outputs have `languages` (B, 1) or None, and at most `longest`
+    positions.
     """
 
     def __init__(self, layers: Iterable[Any], encoder_out: Any, languages: Tensor | None, beam: int, longest: int):

@@ -85,12 +85,8 @@ class Decoder(FairseqIncrementalDecoder):
 
     The first token of its input, the symbol `[xx]`, is the language of the output.
 
-    Args:
-        cfg: the backbone
-        dictionary: has `first_language`, the id of the first of `num_languages` contiguous symbols `[xx]`
-        token_embeddings: token embeddings with output bias
-        shared: whether they belong to the encoder; otherwise they are parameters of the decoder
-        self_attention, extra_positions: as in `Layer` and `Embeddings`
+    The token embeddings, with output bias, are parameters of the decoder unless they are `shared`. `self_attention` and
+    `extra_positions` are as in `Layer` and `Embeddings`.
     """
 
     def __init__(
@@ -109,9 +105,8 @@ class Decoder(FairseqIncrementalDecoder):
         self.layers = Stack(Layer(cfg, True, self_attention) for _ in range(cfg.decoder_layers))
         self.final_norm = final_norm(cfg)
         self.output = OutputLayer(cfg, token_embeddings)
-        self.num_starts = int(
-            str(getattr(cfg, "decoder_start", "language")) == "eos"
-        )  # symbols </s> in front of `[xx]`
+        # symbols </s> in front of `[xx]`
+        self.num_starts = int(str(getattr(cfg, "decoder_start", "language")) == "eos")
 
     def forward(
         self,
@@ -196,13 +191,10 @@ class Decoder(FairseqIncrementalDecoder):
         attend_memory: Callable[..., Tensor] = attend,
         packings: Tuple[PackingTensors, PackingTensors] = (None, None),
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C)
+        """(B, T, C) -> (B, T, C), with the packings of tokens and memory; the rest as in `extract_features`.
 
-        Args:
-            encoder_out, incremental_state: as in `extract_features`
-            attend: attention function of self-attention, for sequences that are not packed
-            attend_memory: the same of cross-attention; used with an incremental state only
-            packings: packing of the tokens and of the memory
+        The attention functions of self-attention and cross-attention are for sequences that are not packed, that of
+        cross-attention for an incremental state only.
         """
         memory, memory_padding_mask = None, None
         if encoder_out is not None:
@@ -351,10 +343,8 @@ class XLEncoderDecoderModel(BaseFairseqModel):
         The most probable of the `allowed` symbols is chosen at each step. A translation has the limit of length
         `BACK_TRANSLATION`, and fits into --max-positions as a source, with ``<s>`` and ``</s>``.
 
-        Args:
-            batch: ``tokens`` (B, S), ``padding_mask`` (B, S) or None, ``languages`` (B, 1).
-            starts: (B, 1) language symbols that begin the decoder's input.
-            allowed: (V,) bool.
+        The batch has ``tokens`` (B, S), ``padding_mask`` (B, S) or None and ``languages`` (B, 1). Language symbols
+        `starts` (B, 1) begin the decoder's input; `allowed` is (V,) bool.
         """
         pad, eos = self.decoder.dictionary.pad(), self.decoder.dictionary.eos()
         banned, was_training = ~allowed, self.training

@@ -167,10 +167,8 @@ class XLSequenceGenerator(SequenceGenerator):
     ) -> None:
         """Continues K candidates of each sentence: the first that do not end; if they are too few, also ended ones.
 
-        Args:
-            closed: (B, N) bool, the candidates that end
-            full: the sentences that are finished
-            candidates: (B, N) each: the hypothesis that a candidate continues, its symbol and its score
+        Candidates are the hypothesis that each continues, its symbol and its score, (B, N) each; `closed` ones (B, N)
+        bool end, and the sentences `full` are finished.
         """
         device, beam = beams.tokens.device, self.beam_size
         closed[:, :beam] |= beams.ignored

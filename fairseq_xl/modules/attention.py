@@ -124,13 +124,9 @@ class _Products(torch.autograd.Function):
         lengths: Lengths | None,
         dropout: float,
     ) -> Tensor:
-        """Returns attention with dropout, in the shape of the queries.
+        """Queries (B, H, T, D), keys and values (B, H, S, D) -> (B, H, T, D); packed (N, H, D), (M, H, D) -> (N, H, D).
 
-        Args:
-            query, key, value: (B, H, T, D) and (B, H, S, D), or packed (N, H, D) and (M, H, D)
-            hidden_keys: bool, broadcasts to (B, H, T, S); None hides nothing
-            lengths: lengths of the queries and of the keys of the B sentences, if they are packed; or None
-            dropout: probability of dropping an attention weight
+        `hidden_keys` is bool, broadcasts to (B, H, T, S), and may be None. Packed sentences have `lengths`.
         """
         attended = torch.empty_like(query)
         if lengths is None:  # joining heads then copies nothing

@@ -34,11 +34,7 @@ class Streams:
     to its own key, and to no other of a predicting stream. Scores are q k / sqrt(D) plus the query's bias for the
     bucket of the distance from the predicted position: t + i - k to position k for stream i at t, and 0 to itself.
 
-    Args:
-        count: S
-        queries: T; they are the last of the known positions
-        keys: K
-        buckets, max_distance: see `relative_buckets`
+    S is `count`; the T queries are the last of the K known positions. See `relative_buckets` for the other arguments.
     """
 
     def __init__(

@@ -114,15 +114,10 @@ class BlockConfig(ObjectiveConfig):
 
 
 class Objective:
-    """Base class of all objectives.
+    """Base class of all objectives, with the options `cfg`, a merged `Config`.
 
-    Args:
-        cfg: the merged `Config` of the objective.
-        dictionary: the joint `XLDictionary`.
-        framing: the `Framing` of the inputs.
-        name: the name in --objectives; None: that of the class.
-        named: whether it stands in --objectives, so that its name is part of its metrics, options and folders;
-            otherwise it is the only objective of its task.
+    An objective that is `named` stands in --objectives, as `name` (None: that of the class), which is part of its
+    metrics, options and folders; otherwise it is the only objective of its task.
     """
 
     #: dataclass of the options
@@ -225,14 +220,10 @@ class Objective:
         return folder.names(self.corpus_class, split, self.name, self.cfg.leave_out)
 
     def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Corpus]:
-        """Opens the corpora of a split: {language or pair: corpus}.
+        """Opens the corpora of a split, on which the model is trained or not: {language or pair: corpus}.
 
-        Args:
-            folder: the data folder.
-            trains: whether the model is trained on them.
-            mixes: whether their examples are mixed in batches, whatever `mixed` says.
-
-        Raises `UserError` if there are none, unless it is computed in validation only, and as `check` does.
+        `mixes`: whether their examples are mixed in batches, whatever the option `mixed` says. Raises `UserError` if
+        there are none, unless it is computed in validation only, and as `check` does.
         """
         corpora = {name: folder.open(self.corpus_class, split, name) for name in self.corpora(folder, split)}
         if not corpora and self.is_trained:

@@ -42,15 +42,11 @@ class Lines(Texts):
 
 
 def corrupt_lines(objective: Objective, lines: Lines, indices: ArrayLike) -> tuple[list[Numbers], list[Numbers | None]]:
-    """Corrupts lines; the noise depends only on the index of the line, the language and the objective.
+    """Corrupts lines with `indices` (n,); the noise depends on the index, the language and the objective only.
 
-    Args:
-        objective: an `Objective` whose `collate` returns the encoder input ``tokens`` (B, S).
-        lines: a `Lines`.
-        indices: (n,) of the lines to corrupt.
-
-    Returns: two lists of n: the corrupted tokens of each line without the first symbol, and the positions (k,) of the
-    predicted tokens among them, or None where the decoder predicts the whole line.
+    The `collate` of the objective returns the encoder input ``tokens`` (B, S). Returns: two lists of n: the corrupted
+    tokens of each line without the first symbol, and the positions (k,) of the predicted tokens among them, or None
+    where the decoder predicts the whole line.
     """
     seed = (VALIDATION_SEED, *f"{objective.name} {lines.language}".encode())
     keys = np.random.default_rng(seed).integers(2**64, size=len(lines.rows), dtype=np.uint64)
@@ -69,11 +65,6 @@ def read_corrupted(
     objective: Objective, folder: DataFolder, path: str | Path, language: str
 ) -> tuple[TextPairs, list[str]]:
     """Reads and corrupts the lines of a file, without empty ones and those that are too long for the objective.
-
-    Args:
-        objective: as in `corrupt_lines`.
-        folder: the `DataFolder`.
-        path: the file, in one language.
 
     Returns: corrupted and clean lines as `TextPairs`, and the text of the clean ones.
     """
@@ -145,12 +136,8 @@ def fill_sources(
 class DenoisedGeneration(Generation):
     """Generation from the lines of TASK_FILES/SPLIT.LANGUAGE, corrupted by the noise of a pre-training objective.
 
-    Args:
-        cfg, dictionary, framing: as of `Generation`.
-        noise: name of the objective.
-        settings: its options; None: those of its pre-training.
-        trained: the options of its pre-training.
-        corrupted_to: folder for the corrupted and the clean lines, or None.
+    The objective `noise` has the options of its pre-training, `trained`, which `settings` override. `corrupted_to` is
+    a folder for the corrupted and the clean lines, or None.
     """
 
     def __init__(

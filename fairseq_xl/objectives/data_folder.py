@@ -176,14 +176,9 @@ def name_of_file(data: str, path: Path) -> str:
 def open_other_shards(
     data: str, epoch: int, split: str, opened: Collection[str], read: Callable[[Path, str], Any]
 ) -> None:
-    """Logs the shard of an epoch of training; before the first epoch, reads all other shards once.
+    """Logs the shard of an epoch of training; before the first epoch, reads all others once, to find damaged ones.
 
-    So a damaged shard is reported before the training begins.
-
-    Args:
-        data: the data folders, joined by ``:``.
-        opened: the splits that have been opened.
-        read: opens the text of a folder and a split.
+    `data` are the data folders, joined by ``:``, `opened` the splits that have been opened.
     """
     folders = [Path(folder) for folder in data.split(os.pathsep)]
     if split != "train" or len(folders) == 1:

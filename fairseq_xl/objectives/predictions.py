@@ -16,13 +16,8 @@ from fairseq_xl.objectives.labelled import LabelledObjective
 class Predictions:
     """Collects the predictions of a validation, and writes the files of each complete split.
 
-    Args:
-        objectives: the labelled objectives by name; in pre-training each has a subfolder of its name.
-        folder: --predictions-to.
-        origin: the model.
-        splits: the evaluated splits.
-
-    Raises `UserError` if the folder would keep predictions of another model, and in several processes.
+    In pre-training each labelled objective has a subfolder of its name. Raises `UserError` if the folder would keep
+    predictions of another model, and in several processes.
     """
 
     def __init__(self, objectives: Mapping[str, LabelledObjective], folder: str, origin: Origin, splits: Sequence[str]):

@@ -151,10 +151,8 @@ def sequence_losses(model: Any, batch: Dict[str, Any], label_smoothing: float = 
 
     Stream i, counted from 0, predicts ``target[:, t + i]`` at position t. Padding is not predicted.
 
-    Args:
-        model: an `XLEncoderDecoderModel`, inside its `forward`.
-        batch: inputs and targets as in `XLDenoisingModel`.
-        label_smoothing: as in `OutputLayer.losses`.
+    Called inside `forward` of an `XLEncoderDecoderModel`, with inputs and targets as in `XLDenoisingModel`, and label
+    smoothing as in `OutputLayer.losses`.
     """
     for ahead, hidden in enumerate(model.teacher_forced(batch)):
         earlier = int(np.minimum(batch["target_lengths"], ahead).sum())  # tokens that this stream does not predict

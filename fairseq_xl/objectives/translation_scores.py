@@ -35,14 +35,9 @@ logger = logging.getLogger(__name__)
 class TranslationScorer:
     """Counts translations by direction, and computes scores from the sums over batches and processes.
 
-    Args:
-        dictionary: the joint dictionary.
-        folder: the data folder: its manifest names the tokenizers, its training text gives the frequencies of pieces.
-        directions: names of all directions, ``en-de`` or ``de``.
-        lowercase: whether BLEU ignores case.
-        zero_shot: the directions that training lacks; the mean of their BLEU is logged too.
-
-    Raises `UserError` if the pieces of the dictionary cannot be joined to words.
+    The manifest of the data folder names the tokenizers, its training text gives the frequencies of pieces. Directions
+    are ``en-de`` or ``de``; the mean BLEU of `zero_shot` ones, which training lacks, is logged too. Raises `UserError`
+    if the pieces of the dictionary cannot be joined to words.
     """
 
     def __init__(
@@ -74,11 +69,8 @@ class TranslationScorer:
     ) -> Term:
         """Counts the translations of a batch: a `Term` of the counts of `keys`, which is not part of the loss.
 
-        Args:
-            batch: its ``tokens`` (B, S), ``languages`` and ``other_languages`` (B, 1), and ``target`` (B, R).
-            translations: (B, T) tokens.
-            hypotheses: (B, U), to compare with the target for BLEU; None: without BLEU.
-            side: the key of the languages of hypotheses and target.
+        The batch has ``tokens`` (B, S), ``languages`` and ``other_languages`` (B, 1), and ``target`` (B, R), with which
+        hypotheses (B, U), in the languages under the key `side`, are compared for BLEU; None: without BLEU.
         """
         codes = {
             key: [self.dictionary.languages[language_id] for language_id in batch[key][:, 0].tolist()]

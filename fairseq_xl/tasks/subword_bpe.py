@@ -29,14 +29,9 @@ class XLSubwordsConfig(FairseqDataclass):
 class XLSubwords:
     """fairseq's BPE with the sub-words of a data folder.
 
-    Args:
-        cfg: the config, without options.
-        folder: the data folder.
-        dictionary: the joint dictionary, whose word mark joins pieces.
-        language: language of the text, which has separate sub-words if languages share no piece.
-        keeps_pieces: whether a line of pieces (`is_in_pieces`) is unchanged.
-
-    Raises `UserError` without a language if languages share no piece, and as `open_subwords` does.
+    If languages share no piece, the sub-words are those of `language`. The word mark of the dictionary joins pieces; if
+    it `keeps_pieces`, a line of pieces (`is_in_pieces`) is unchanged. Raises `UserError` without a language if
+    languages share no piece, and as `open_subwords` does.
     """
 
     def __init__(

@@ -24,10 +24,8 @@ class LineCorpus(Corpus):
     Lines are drawn at random and skipped if they do not qualify; no list is kept. Counts and means are exact up to
     262,144 lines and estimated from that many otherwise (`evenly_spaced`).
 
-    Args:
-        path: prefix of the files, for messages.
-        sides: the k texts, which are aligned.
-        none: message of the `UserError` if all lines are empty.
+    `sides` are the k texts, which are aligned, `path` is the prefix of their files, and `none` the message of the
+    `UserError` if all lines are empty.
     """
 
     all_long = "{path}: every sentence has more than {length} tokens"

@@ -80,14 +80,9 @@ class SentencePairs(Reopened, LineCorpus):
     def negatives(self, lines: Numbers, length: int, keys: Numbers, mined: bool = False) -> list[Numbers]:
         """Samples a sentence of the second language that is not the translation (Huang et al. 2019, section 3).
 
-        Args:
-            lines: (B,) pairs of at most `length` tokens per side.
-            length: maximum length of a negative, in tokens.
-            keys: (B,) uint64 keys of the examples.
-            mined: sample from the mined negatives; False: from all sentences of similar length.
-
-        Returns: a list of B sentences, int64 arrays that end in ``</s>``. Raises `UserError` if there are no mined
-        negatives, or if they were mined from another text.
+        From `lines` (B,), pairs of at most `length` tokens per side, and the keys of the examples (B,) uint64: a list
+        of B sentences of at most `length` tokens, int64 arrays that end in ``</s>``, from the `mined` ones or from all
+        of similar length. Raises `UserError` if there are no mined negatives, or if they were mined from another text.
         """
         negative_lines = self._negatives(length, mined).choose(np.asarray(lines), keys)
         return [self.sides[1][line] for line in negative_lines]

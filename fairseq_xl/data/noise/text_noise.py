@@ -98,14 +98,7 @@ def infilled(
     Where a span covers a special symbol, which stays, or the end of the row, each of its parts becomes a `<mask>`;
     insertions are left out if the row would become longer.
 
-    Args:
-        tokens: (B, T) ids.
-        allowed: (B, T) bool, which tokens may be masked.
-        keys: (B,) uint64 keys of the examples.
-        share: share of the allowed tokens that is masked.
-        mean_length: mean of the Poisson distribution.
-
-    Returns: (B, T'), T' <= T.
+    Tokens (B, T), those that may be masked (B, T) bool, and the keys of the examples (B,) uint64 -> (B, T'), T' <= T.
     """
     counts = allowed.sum(1)
     budgets = np.floor(share * counts + uniforms(keys, 1, BUDGET)[:, 0]).astype(np.int64)

@@ -77,11 +77,13 @@ class DataFolder:
         return next(begun, self.folder)
 
     def add_inputs(self, split: str, *paths: Path) -> None:
-        """Adds files of the folder to the inputs of a split."""
+        """Adds files of the folder to the inputs of a split; with several data folders, by the index of theirs."""
+        folders = self.data.split(os.pathsep)
         for path in paths:
-            entry = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
-            file = located(path)
-            self.inputs.add(split, name_of_file(self.data, path), file, binarized_fingerprint(file, entry))
+            folder, name, file = path.parent.parent, f"{path.parent.name}/{path.name}", located(path)
+            fingerprint = binarized_fingerprint(file, stored_fingerprint(folder, name))
+            index = f"{folders.index(str(folder))}/" if len(folders) > 1 else ""
+            self.inputs.add(split, index + name, file, fingerprint)
 
     def names(self, kind: type[Corpus], split: str | None, owner: str = "", left_out: str | None = None) -> list[str]:
         """The languages or pairs with text of the corpus class `kind` in a split, None: in any, without `left_out`.
@@ -165,12 +167,6 @@ def check_splits(data: str, splits: Sequence[str]) -> None:
             f"{data} also has {', '.join(sorted(unused))}: name what is read, as in --valid-subset "
             f"{','.join([*splits, *sorted(unused)])}, or give --ignore-unused-valid-subsets"
         )
-
-
-def name_of_file(data: str, path: Path) -> str:
-    """FOLDER/FILE of a file in one of the data folders of `data`; with several, after the index of the folder."""
-    folders, name = data.split(os.pathsep), f"{path.parent.name}/{path.name}"
-    return f"{folders.index(str(path.parent.parent))}/{name}" if len(folders) > 1 else name
 
 
 def open_other_shards(

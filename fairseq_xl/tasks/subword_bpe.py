@@ -1,7 +1,6 @@
 """``--bpe xl_subwords``: the sub-words of the data folder, of any kind, for raw text in fairseq's commands."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,7 @@ from fairseq_xl.io.fingerprints import sha256_of
 MARKS = ("\u2581", "@@", "##")  # of SentencePiece, BPE and WordPiece
 
 
-@dataclass
-class XLSubwordsConfig(FairseqDataclass):
-    """`xl_subwords` has no options: its sub-words are those of the data folder."""
-
-
-@register_bpe("xl_subwords", dataclass=XLSubwordsConfig)
+@register_bpe("xl_subwords", dataclass=FairseqDataclass)
 class XLSubwords:
     """fairseq's BPE with the sub-words of a data folder.
 

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from fairseq_xl.data.corpora.mixed_corpus import MIXED
 from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.plan.epoch_plan import (
+    SCHEDULES,
     BatchSpec,
     ObjectiveSampler,
     balance_ranks,
@@ -81,7 +82,6 @@ class EvaluationDataset(PlannedBatches, FairseqDataset):
     """
 
     def __getitem__(self, batch_spec: BatchSpec | None) -> dict[str, Any]:
-        """The batch of a specification."""
         sample = super().__getitem__(batch_spec)
         if batch_spec is None:
             return sample
@@ -114,7 +114,7 @@ class PlannedTask(XLTask):
     @property
     def schedule(self) -> str:
         """The order of the objectives."""
-        return "alternate"
+        return str(getattr(self.cfg, "schedule", SCHEDULES[0]))
 
     def data_folder(self, epoch: int = 1, folder: Path | None = None) -> DataFolder:
         """The `DataFolder` of an epoch, or of a folder."""

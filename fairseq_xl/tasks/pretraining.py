@@ -103,16 +103,6 @@ class XLPretrainingTask(TrainingTask):
         """As of every task, and the objectives' options as text, which --objective-options can override."""
         return super().stored_options() | {"objective_options": self.cfg.objective_options}
 
-    @property
-    def has_new_module(self) -> bool:
-        """--new-language-module."""
-        return self.cfg.new_language_module
-
-    @property
-    def schedule(self) -> str:
-        """The order of the objectives."""
-        return str(self.cfg.schedule)
-
     def build_objectives(self) -> None:
         """Builds the objectives of --objectives; raises `UserError` if none can be trained."""
         self.reset_plans()

@@ -51,14 +51,10 @@ class TrainingTask(PlannedTask):
         super().__init__(cfg, dictionary)
         self.predictions: Predictions | None = None  # of validations, with --predictions-to
         self.learned_state = None  # of the loaded checkpoint
-        self.language_module = TaskLanguageModule(cfg, dictionary, self.folder(), new=self.has_new_module)
+        is_new = getattr(cfg, "new_language_module", False)  # of pre-training
+        self.language_module = TaskLanguageModule(cfg, dictionary, self.folder(), is_new)
         self.uses_pretrained_tokens = self.language_module.replacement is None
         self.build_objectives()
-
-    @property
-    def has_new_module(self) -> bool:
-        """Whether the run begins with a new language module in place of the checkpoint's."""
-        return False
 
     def build_objectives(self) -> None:
         """Builds the `objectives`."""

@@ -142,11 +142,7 @@ def in_raw(characters: Numbers, tokenized: str, raw: str) -> Numbers:
 
 
 def _mapped(characters: Numbers, indices: list[int]) -> Numbers:
-    """Maps characters [begin, end) (t, 2) of a text to another text.
-
-    Args:
-        indices: the index of each character in the other text, then that text's length.
-    """
+    """Maps characters [begin, end) (t, 2) to another text by their indices there, the last of which is its length."""
     (begins, ends), table = characters.T, np.array(indices)
     return np.stack((table[begins], np.where(ends > begins, table[ends - 1] + 1, table[begins])), axis=1)
 

@@ -105,5 +105,4 @@ class Distillation(Objective):
         return {f"{name}_loss": round(pair[0] / pair[1], 6) for name, pair in named_sums.items() if pair and pair[1]}
 
     def metric_names(self, corpora: Iterable[str]) -> list[str]:
-        """Names of the values for --best-checkpoint-metric."""
         return [f"{name}_loss" for name in (self.name, *(f"{self.name}_{corpus}" for corpus in corpora))]

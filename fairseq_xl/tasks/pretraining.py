@@ -187,7 +187,6 @@ class XLPretrainingTask(TrainingTask):
         return super().build_model(cfg, from_checkpoint)
 
     def initialize(self, model: Any, from_checkpoint: bool) -> None:
-        """Copies the weights of --init-from to a new model."""
         self.language_module.set_trains_body(model)
         if not self.cfg.init_from and self.labelled and needs_initial_weights(self, from_checkpoint):
             logger.info("the model has random weights: there is no --init-from")

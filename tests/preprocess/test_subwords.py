@@ -35,17 +35,6 @@ def encoded(model, path):
 LINES = ["the house is green", "the garden is small", "a house in the garden", "see [en] and <mask> there"] * 5
 
 
-def test_shares_by_hand():
-    # p = 0.64, 0.32, 0.04 and alpha 0.5: roots 0.8, 0.56569, 0.2, sum 1.56569
-    found = vocabulary.shares({"en": 64, "de": 32, "fr": 4}, 0.5)
-    assert found == pytest.approx({"en": 0.51096, "de": 0.36130, "fr": 0.12774}, abs=1e-5)
-    assert vocabulary.shares({"en": 9, "de": 1}, 1) == pytest.approx({"en": 0.9, "de": 0.1})
-    assert vocabulary.shares({"en": 9, "de": 1}, 0) == pytest.approx({"en": 0.5, "de": 0.5})
-    # p = 0.9, 0.1 and alpha 0.5: 3 : 1; a language without sentences has no part, at alpha 0 neither
-    assert vocabulary.shares({"en": 9, "de": 1, "fr": 0}, 0.5) == pytest.approx({"en": 0.75, "de": 0.25, "fr": 0})
-    assert vocabulary.shares({"en": 9, "fr": 0}, 0) == {"en": 1, "fr": 0}
-
-
 def test_quotas_by_hand():
     assert vocabulary.quotas({"en": 900, "de": 100}, 0.5, 100) == {"en": 75, "de": 25}
     # 10 x (0.75, 0.25) = 7.5, 2.5: the sum is kept

@@ -12,27 +12,23 @@ from fairseq_xl.data.corpora.documents import AdjacentSegments
 ITEMS = [[5, 6, 2], [7, 2], [8, 9, 10, 2], [2], [11, 2], [2], [2], [12, 13, 14, 15, 16, 17, 18, 2]]
 
 
-@pytest.fixture
-def segments(tmp_path):
-    return AdjacentSegments(write_items(tmp_path / "train", ITEMS), "en")
-
-
 def as_lists(pairs):
     """First segments, second segments."""
     return [[np.asarray(part).tolist() for part in side] for side in zip(*pairs)]
 
 
-def test_pairs_end_where_a_sentence_ends(segments):
-    """Of 9 tokens, 3 | 6 and 5 | 4 end sentences, and the second is nearer to the middle."""
-    first, second = as_lists(segments.texts(segments.all_examples(6)[0], 6))
-    assert first == [[5, 6, 2, 7, 2]] and second == [[8, 9, 10, 2]]
-    assert segments.all_examples(6)[1].tolist() == [9]
-
-
-def test_windows_hold_whole_sentences(segments):
-    """8 tokens hold two sentences of the first document; the third sentence is left out."""
-    first, second = as_lists(segments.texts(segments.all_examples(4)[0], 4))
-    assert first == [[5, 6, 2]] and second == [[7, 2]]
+@pytest.mark.parametrize(
+    "length, expected",
+    [
+        (6, [[[5, 6, 2, 7, 2]], [[8, 9, 10, 2]]]),  # of 9 tokens, 3 | 6 and 5 | 4 end sentences: nearer to the middle
+        (4, [[[5, 6, 2]], [[7, 2]]]),  # 8 tokens hold two sentences of the first document; the third is left out
+    ],
+)
+def test_pairs_are_whole_sentences(tmp_path, length, expected):
+    text = AdjacentSegments(write_items(tmp_path / "train", ITEMS), "en")
+    examples, sizes = text.all_examples(length)
+    assert as_lists(text.texts(examples, length)) == expected
+    assert sizes.tolist() == [sum(len(side[0]) for side in expected)]
 
 
 @pytest.mark.parametrize(

@@ -39,16 +39,13 @@ def test_an_example_has_the_text_of_its_language(streams):
         assert len(tokens) == size and all((token >= 1000) == (code == "de") for token in pieces)
 
 
-def test_each_corpus_is_used_up_before_it_repeats(streams):
-    corpus = MixedCorpus({"de": streams["de"]}, 0)
-    examples, _ = corpus.sample(np.random.default_rng(4), 99, 3)
-    assert len(set(examples.tolist())) == 99
-
-
 def test_means_and_counts(streams):
+    """Each corpus is used up before it repeats."""
     corpus = MixedCorpus(streams, 0)
     assert corpus.sentences == 500
     assert corpus.mean_size(7) == pytest.approx((streams["en"].mean_size(7) + streams["de"].mean_size(7)) / 2)
+    examples, _ = MixedCorpus({"de": streams["de"]}, 0).sample(np.random.default_rng(4), 99, 3)
+    assert len(set(examples.tolist())) == 99
 
 
 def test_pairs_keep_their_order(tmp_path):

@@ -19,6 +19,8 @@ from fairseq_xl.data.corpora.sampling import draw_passes, permutation, smoothed_
         ([6, 3, 1], 1, [0.6, 0.3, 0.1]),
         ([6, 3, 1], 0, [1 / 3, 1 / 3, 1 / 3]),
         ([5], 0.7, [1.0]),
+        ([9, 1, 0], 0.5, [0.75, 0.25, 0]),  # without sentences no part, at alpha 0 neither
+        ([9, 0], 0, [1, 0]),
     ],
 )
 def test_shares(counts, alpha, expected):

@@ -10,7 +10,7 @@ import pytest
 from tiny_data import write_items
 
 from fairseq_xl.data.corpora import documents, sentence_blocks
-from fairseq_xl.data.corpora.documents import AdjacentSegments, follow_jumps
+from fairseq_xl.data.corpora.documents import AdjacentSegments
 from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
 from fairseq_xl.data.corpora.sentence_blocks import SentenceBlocks
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
@@ -34,17 +34,6 @@ def tables(request, monkeypatch):
     for module in (documents, binarized_text, sentence_blocks):
         monkeypatch.setattr(module, "BLOCK_LINES", request.param[0])
     monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", request.param[1])
-
-
-@pytest.mark.parametrize("following", [[1], [5], [2, 2, 4, 9, 7, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9], [3, 9, 9, 5, 9]])
-def test_a_chain(following):
-    """0, the number there, the number there, … and the first one that is too large."""
-    expected, place = [], 0
-    while place < len(following):
-        expected.append(place)
-        place = following[place]
-    places, end = follow_jumps(np.array(following))
-    assert (places.tolist(), end) == (expected, place)
 
 
 def adjacent_segments(items, length):

@@ -209,7 +209,7 @@ def test_problems_are_one_sentence(debs, tmp_path, capsys):
         assert main([str(tmp_path / "out"), "--langs", langs, "--packages", str(folder), *options]) == 1
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith("libreoffice_help: ") and message in error
-        assert not (tmp_path / "out").exists() if options else not (tmp_path / "out/corpus.yaml").exists()
+        assert not (tmp_path / ("out" if options else "out/corpus.yaml")).exists()
 
 
 # Fetching

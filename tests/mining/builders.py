@@ -1,5 +1,7 @@
 """Embeddings of hard negatives."""
 
+import functools
+
 import numpy as np
 
 from fairseq_xl.mining import hard_negatives
@@ -18,7 +20,13 @@ class FixedVectors:
         return np.stack([self.vector(side[line].tolist()) for line in lines])
 
     def vector(self, tokens):
-        return np.random.default_rng(tokens).normal(size=self.channels).astype(np.float32)
+        return drawn(tuple(tokens), self.channels).copy()
+
+
+@functools.cache
+def drawn(tokens, channels):
+    """Random numbers (channels,), a function of the tokens only."""
+    return np.random.default_rng(list(tokens)).normal(size=channels).astype(np.float32)
 
 
 def in_parts(monkeypatch, chunk, chunks=1):

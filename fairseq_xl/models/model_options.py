@@ -61,8 +61,8 @@ class BackboneConfig(FairseqDataclass):
     max_positions: int = option(512, "longest input, in tokens: rows of the position embeddings", range="1 or more")
     position_init: ChoiceEnum(["normal", "sinusoidal"]) = option(  # type: ignore[valid-type]  # made at run time
         "normal",
-        "initialization of the learned position embeddings: normal, N(0, --init-std^2), or sinusoidal, "
-        "with wavelengths from 2 pi to --max-positions: small models learn to use context sooner",
+        "initialization of the learned position embeddings: normal, N(0, --init-std^2), or sinusoidal, as large as "
+        "token embeddings, with wavelengths from 2 pi to --max-positions: small models learn to use context sooner",
     )
     layer_norm_eps: float = option(
         1e-12, "epsilon of every LayerNorm (XLM 1e-12, XLM-R 1e-5)", range="0 or more", transfer="encoder"

@@ -121,6 +121,7 @@ class PositionEmbeddings(nn.Embedding):
         super().__init__(cfg.position_offset + cfg.max_positions + extra_positions, cfg.embed_dim)
         self.offset, self.max_positions = cfg.position_offset, cfg.max_positions
         self.sinusoidal = str(cfg.position_init) == "sinusoidal"
+        self.scale = math.sqrt(cfg.embed_dim) if str(cfg.embedding_scale) == "sqrt" else 1.0  # of token embeddings
 
 
 class Embeddings(nn.Module):
@@ -232,8 +233,8 @@ def init_weights(module: nn.Module, std: float) -> None:
         nn.init.zeros_(module.weight[module.padding_idx])
     if isinstance(module, PositionEmbeddings) and module.sinusoidal:
         table = module.weight.data[module.offset :]
-        # a sinusoid's mean square is 1/2: the factor gives the table the size of the other embeddings
-        table.copy_(sinusoids(len(table), table.size(1), module.max_positions) * math.sqrt(2) * std)
+        # a sinusoid's mean square is 1/2: the factor gives the table the size of the token embeddings
+        table.copy_(sinusoids(len(table), table.size(1), module.max_positions) * math.sqrt(2) * std * module.scale)
 
 
 def sinusoids(positions: int, channels: int, max_wavelength: float) -> Tensor:

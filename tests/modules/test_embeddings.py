@@ -213,18 +213,12 @@ def test_sinusoids():
     assert sinusoids(3, 5, max_wavelength=10).shape == (3, 5)
 
 
-def test_sinusoidal_positions_have_the_size_of_random_ones_and_leave_other_weights_alone():
+@pytest.mark.parametrize("scale, factor", [("none", 1), ("sqrt", 8)])
+def test_sinusoidal_positions_have_the_size_of_token_embeddings_and_leave_other_weights_alone(scale, factor):
     def initialized(position_init):
         torch.manual_seed(0)
-        config = EncoderConfig(
-            embed_dim=64,
-            ffn_dim=128,
-            heads=4,
-            layers=1,
-            position_offset=2,
-            max_positions=100,
-            position_init=position_init,
-        )
+        sizes = dict(embed_dim=64, ffn_dim=128, heads=4, layers=1, position_offset=2, max_positions=100)
+        config = EncoderConfig(**sizes, position_init=position_init, embedding_scale=scale)
         return XLEncoderModel(config, 50, pad=1, num_languages=2).state_dict()
 
     normal, sinusoidal = initialized("normal"), initialized("sinusoidal")
@@ -232,8 +226,8 @@ def test_sinusoidal_positions_have_the_size_of_random_ones_and_leave_other_weigh
     assert [key for key in normal if not torch.equal(normal[key], sinusoidal[key])] == [name]
     positions = sinusoidal[name]
     torch.testing.assert_close(positions[:2], normal[name][:2], rtol=0, atol=0)  # XLM-R's unused rows
-    assert positions[2:].square().mean().sqrt() == pytest.approx(0.02, rel=0.05)
-    torch.testing.assert_close(positions[2:], sinusoids(100, 64, 100) * 0.02 * 2**0.5)
+    assert positions[2:].square().mean().sqrt() == pytest.approx(0.02 * factor, rel=0.05)
+    torch.testing.assert_close(positions[2:], sinusoids(100, 64, 100) * 0.02 * 2**0.5 * factor)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,16 @@ def preprocess_here(arguments, cwd, log):
                 handler.close()
 
 
+def prepare_here(description, root, name, **options):
+    """The data folder ROOT/NAME of a description with file names relative to `root`."""
+    path = root / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(description, sort_keys=False), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarize, "run_fairseq", preprocess_here)
+        prepare(path, root / name, 1, **options)
+    return root / name
+
+
 def write_encoded(root, size=90, test=None, **described):
     """Writes the text of `write_corpus` and its data-bin in the folder `root`; returns the latter.
 
@@ -37,13 +47,7 @@ def write_encoded(root, size=90, test=None, **described):
     path = write_corpus(root, size)
     for code, lines in (test or {}).items():
         write(root / f"test.en-de.{code}", lines)
-    if described:
-        description = yaml.safe_load(path.read_text(encoding="utf-8")) | described
-        path.write_text(yaml.safe_dump(description), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binarize, "run_fairseq", preprocess_here)
-        prepare(path, root / "data-bin", 1)
-    return root / "data-bin"
+    return prepare_here(yaml.safe_load(path.read_text(encoding="utf-8")) | described, root, "data-bin")
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,8 @@
 import pytest
 import yaml
 
-from preprocess import binarize
-from preprocess.pipeline import prepare
 from tests.published_text import write_wordpiece, write_xlm
-from tests.tasks.conftest import preprocess_here
+from tests.tasks.conftest import prepare_here
 from tests.tasks.tiny_text import WORDS, write_corpus
 
 KINDS = {"xlm": {"codes": "codes", "vocab": "vocab"}, "wordpiece": "vocab.txt"}
@@ -25,8 +23,4 @@ def data(request, tmp_path_factory):
     write_wordpiece(root / "vocab.txt", lines, least=80)
     description = yaml.safe_load(path.read_text(encoding="utf-8"))
     description["vocabulary"] = {request.param: KINDS[request.param]}
-    path.write_text(yaml.safe_dump(description), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binarize, "run_fairseq", preprocess_here)
-        prepare(path, root / "data-bin")
-    return root / "data-bin"
+    return prepare_here(description, root, "data-bin")

@@ -1,6 +1,6 @@
 """Stopped runs that are resumed bit-identically: checks for the tests of several tasks."""
 
-from tests.commands import equal_parameters, load, run_train
+from tests.commands import CPU, equal_parameters, load, run_train
 
 WITH_WORKERS = ["--cpu", "--num-workers", "2", "--no-progress-bar"]
 SAVING = ["--save-interval-updates", 1, "--disable-validation", "--no-epoch-checkpoints"]
@@ -33,13 +33,13 @@ def check_epochs_of_examples(line, folder):
     assert equal_parameters(*(load(folder / name / LAST) for name in ("whole", "parts")))
 
 
-def check_stop(line, folder, whole, stop, last):
+def check_stop(line, folder, whole, stop, last, defaults=CPU):
     """Compares a run stopped after `stop` of `last` updates with `whole`, folder and output of an uninterrupted one.
 
     Args:
         line: (save folder, options) -> a command line of fairseq-train.
     """
-    parts = [run_train(line(folder, "--max-update", end)) for end in (stop, last)]
+    parts = [run_train(line(folder, "--max-update", end), defaults) for end in (stop, last)]
     assert parts[0].losses + parts[1].losses == whole[1].losses
     assert "other settings" not in parts[1].log
     assert equal_parameters(load(folder / LAST), load(whole[0] / LAST))

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from fairseq_xl.checkpoints import language_modules, published_models
@@ -26,18 +25,18 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.mining.bitext_mining import mine
 from fairseq_xl.mining.nearest_neighbors import nearest
-from preprocess import binarize
-from preprocess.pipeline import prepare
 from tests import commands
 from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import OPTIMIZATION, SIZE, equal_parameters, evaluated, load, run_train, run_validate, trained
-from tests.tasks.conftest import preprocess_here
+from tests.tasks.conftest import prepare_here
 from tests.tasks.published_models import fairseq_xlm_r, xlm_pth
+from tests.tasks.resuming import check_stop
 from tests.tasks.tiny_text import WORDS, sentences, write
 
 MODEL = ["--arch", "xl_monotrans_tiny", "--layers", 1, *SIZE]
 SPECIAL = "encoder.token_embeddings.special.weight"
+MODULE = {"encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"}
 ONLY_WORDS = ["--objectives", "mlm", "--objective-options", "mlm.length=32"]
 
 
@@ -51,13 +50,9 @@ def text(tmp_path_factory):
             lines = sentences(WORDS, count, f"{split} {code}")[code]
             documents = [[*lines[start : start + 4], ""] for start in range(0, count, 4)]
             write(root / f"{split}.{code}", [line for document in documents for line in document])
-        path = root / f"{code}.yaml"
         mono = {code: {"train": f"train.{code}", "valid": f"valid.{code}"}}
-        path.write_text(yaml.safe_dump({"languages": [code], "vocabulary": {"size": 40}, "monolingual": mono}))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(binarize, "run_fairseq", preprocess_here)
-            prepare(path, root / code, 1)
-        made[code] = root / code
+        described = {"languages": [code], "vocabulary": {"size": 40}, "monolingual": mono}
+        made[code] = prepare_here(described, root, code)
     return made
 
 
@@ -71,7 +66,7 @@ def pretraining(data, save_dir, *more):
         data,
         *cli(task="xl_pretraining", criterion="xl_pretraining", objectives="nsp", objective_options="nsp.length=36"),
         *MODEL,
-        *cli(max_tokens=256, updates_per_epoch=3, save_dir=save_dir, weight_decay=0.1),
+        *cli(max_tokens=256, updates_per_epoch=3, save_dir=save_dir, weight_decay=0.1, disable_validation=True),
         *OPTIMIZATION,
         *more,
     ]
@@ -90,7 +85,7 @@ def finetuning(data, files, body, save_dir, *more):
         *cli(task="xl_classification", criterion="xl_classification"),
         *MODEL,
         *cli(task_files=files, lang="en", length=40, batch_size=16, init_from=body, freeze="language-module"),
-        *cli(max_epoch=1, save_dir=save_dir, weight_decay=0.1),
+        *cli(max_epoch=1, save_dir=save_dir, weight_decay=0.1, disable_validation=True, no_epoch_checkpoints=True),
         *OPTIMIZATION,
         *more,
     ]
@@ -102,9 +97,9 @@ def zero_shot(data, checkpoint, to, *more, **options):
     return run_validate(evaluated(data, "classification", checkpoint, *more, **options))
 
 
-def with_module(checkpoint, data, module):
-    """A model with the language module of de, and its task."""
-    overrides = {"data": str(data), "language_module": str(module), "lang": "de"}
+def with_module(checkpoint, data, module, code="de"):
+    """A model with the language module of a language, and its task."""
+    overrides = {"data": str(data), "language_module": str(module), "lang": code}
     (model,), _, task = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     return model, task
 
@@ -128,28 +123,10 @@ def module_files(steps, tmp_path_factory):
     return files
 
 
-def test_the_pooler_of_next_sentence_prediction(text, task_files, steps, tmp_path):
-    """BERT's classifier (M7): its pooler comes with the body."""
-    tuned = finetuning(text["en"], task_files, steps["L1"], tmp_path, "--pooler", "--lr", 0, "--max-update", 1)
-    model, given = load(trained(tuned)), load(steps["L1"])
-    for name in ("weight", "bias"):
-        assert torch.equal(model[f"heads.classification.pooler.{name}"], given[f"heads.nsp.0.{name}"])
-    assert model["heads.classification.output.weight"].shape == (2, 16)
-
-
-def test_the_pooler_is_new_without_next_sentence_prediction(text, task_files, tmp_path):
-    body = trained(pretraining(text["en"], tmp_path / "L1", "--max-update", 1, *ONLY_WORDS))
-    tuned = finetuning(text["en"], task_files, body, tmp_path / "tuned", "--pooler", "--max-update", 1)
-    assert "heads.classification.pooler.weight, heads.classification.pooler.bias" in run_train(tuned).log
-
-
 def changed(one, other):
     """Names of the parameters that differ in shape or in any bit."""
     assert one.keys() == other.keys()
     return {name for name in one if not torch.equal(one[name], other[name])}
-
-
-MODULE = {"encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"}
 
 
 def test_learning_a_language_module_leaves_the_body_bit_by_bit(steps):
@@ -195,15 +172,15 @@ def test_a_language_module_replaces_another_and_nothing_else_changes(text, steps
     assert task.dictionary.languages == ["de"]
 
 
+def labels(path, column=0):
+    return [line.split("\t")[column] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def test_predictions_without_training(text, task_files, steps, module_files, tmp_path):
-    for code in ("de", "fr"):
-        options = {"valid_subset": "test", "lang": code, "language_module": module_files[code]}
-        zero_shot(text[code], steps["tuned"], tmp_path, **options)
-        rows = (tmp_path / f"test.{code}.tsv").read_text().splitlines()
-        gold = (task_files / f"test.{code}.tsv").read_text().splitlines()
-        assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
-    zero_shot(text["en"], steps["tuned"], tmp_path, "--valid-subset", "test")  # its own module, and language
-    assert (tmp_path / "test.en.tsv").is_file()
+    """With a module, and with the classifier's own."""
+    for code, module in (("de", cli(lang="de", language_module=module_files["de"])), ("en", [])):
+        zero_shot(text[code], steps["tuned"], tmp_path, *module, valid_subset="test")
+        assert labels(tmp_path / f"test.{code}.tsv", 1) == labels(task_files / f"test.{code}.tsv")
 
 
 def test_finetuning_with_a_language_module_from_a_file(text, task_files, steps, module_files, tmp_path):
@@ -214,77 +191,90 @@ def test_finetuning_with_a_language_module_from_a_file(text, task_files, steps, 
     Path(copy).unlink()
     assert all(torch.equal(load(tuned)[name], load(steps["de"])[name]) for name in MODULE)
     zero_shot(text["de"], tuned, tmp_path)
-    zero_shot(text["fr"], tuned, tmp_path, lang="fr", language_module=module_files["fr"])
-    assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}
+    assert [path.name for path in tmp_path.glob("*.tsv")] == ["valid.de.tsv"]
+    model, _ = with_module(tuned, text["fr"], module_files["fr"], "fr")
+    assert all(torch.equal(model.state_dict()[name], load(steps["fr"])[name]) for name in MODULE)
 
 
-@pytest.mark.parametrize("step", ["L1", "L1 in passes", "de", "tuned"])
+@pytest.mark.parametrize("step", ["L1 in passes", "de", "tuned"])
 def test_a_stopped_run_resumes_bit_by_bit(text, task_files, steps, tmp_path, step):
     def line(folder, *more):
+        more = ["--save-interval-updates", 1, *more]
         if step == "tuned":
             return finetuning(text["en"], task_files, steps["L1"], folder, "--embedding-noise", 0.5, *more)
         if step == "de":
             return learning(text["de"], steps["L1"], folder, "--adapters", 4, *more)
-        passes = ["--updates-per-epoch", "auto", "--max-tokens", 800] if step != "L1" else []  # windows drawn for each
-        return pretraining(text["en"], folder, "--max-update", 4, *passes, *more)
+        return pretraining(text["en"], folder, *cli(updates_per_epoch="auto", max_tokens=800), *more)  # windows drawn
 
-    for stop in (2, 4):
-        run_train(line(tmp_path, "--save-interval-updates", 1, "--max-update", stop))
     whole = run_train(line(tmp_path / "whole", "--max-update", 4))
+    check_stop(line, tmp_path, (tmp_path / "whole", whole), 2, 4)
     paths = tmp_path / "checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt"
-    assert len(whole.losses) == 4 and equal_parameters(*map(load, paths))
     bodies = [torch.load(path, weights_only=False)["task_state"]["fairseq_xl"].get("body") for path in paths]
-    assert bodies[0] == bodies[1] and bool(bodies[0]) == (step in ("de", "tuned"))
+    assert len(whole.losses) == 4 and bodies[0] == bodies[1] and bool(bodies[0]) == (step in ("de", "tuned"))
 
 
-def test_retrieval_with_a_language_module_for_a_language(text, steps, module_files, tmp_path, capsys):
+def test_searches_with_a_language_module_for_a_language(text, steps, module_files, tmp_path, capsys):
     """Each side's vectors are computed with the language module of its language."""
-    lines = sentences(("en", "de"), 12, "retrieval")
-    for code in lines:
-        write(tmp_path / f"pairs.{code}", lines[code])
-    capsys.readouterr()
-    command = [steps["tuned"], text["en"], "--test", f"en-de={tmp_path / 'pairs'}", "--layer", 1, "--pooling", "mean"]
-    command, german = [*map(str, command)], f"de={text['de']}:{module_files['de']}"
-    search_pairs.main([*command, "--language-module", german])
-    assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
-    embedder = Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de")
-    weights = {f"encoder.{name}": value for name, value in embedder.encoder.state_dict().items()}
+    lines = {code: texts[:9] for code, texts in sentences(("en", "de"), 12, "mining").items()}
+    for name in ("tatoeba/de-en", "bucc2018/de-en.dev", "bucc2018/de-en.test"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        for code in lines:
+            write(tmp_path / f"{name}.{code}", lines[code])
+    (tmp_path / "bucc2018/de-en.dev.gold").write_text("0\t0\n1\t1\n", encoding="utf-8")
+    model, german = [*map(str, (steps["tuned"], text["en"]))], f"de={text['de']}:{module_files['de']}"
+    layer, module = ["--layer", "1"], ["--language-module", german]
+    embedders = {
+        "de": Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de"),
+        "en": Embedder(steps["tuned"], text["en"]),
+    }
+    weights = {f"encoder.{name}": value for name, value in embedders["de"].encoder.state_dict().items()}
     expected = {name: value for name, value in composed(steps, "de").items() if name.startswith("encoder.")}
     assert equal_parameters(weights, expected)
-    added = [str(steps["de"]), str(text["de"]), *command[2:]]  # a checkpoint of step 2, with another language's module
-    search_pairs.main([*added, "--language-module", f"en={text['en']}:{module_files['en']}"])
-    assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
-    with pytest.raises(
-        UserError, match="is of en: --language-module de=DATA:MODULE gives the model a language module of de"
-    ):
-        search_pairs.main(command)
+    vectors = {code: embedders[code](lines[code], code, [(1, "mean")])[1, "mean"] for code in embedders}
+
+    sides = [f"{code}={tmp_path}/tatoeba/de-en.{code}" for code in ("de", "en")]
+    search_bitext.main([*model, *sides, *layer, *module, "--output", str(tmp_path / "mined")])
+    expected = [f"{pair.margin:.4f}\t{pair.source}\t{pair.target}" for pair in mine(vectors["de"], vectors["en"])]
+    assert (tmp_path / "mined").read_text().splitlines() == expected
+    released = [*model, str(tmp_path), str(tmp_path / "out"), "--langs", "de", *layer, "--pooling", "mean"]
+    search_xtreme.main([*released, *module])
+    numbers = nearest(vectors["en"], vectors["de"], 1)[1][:, 0].tolist()
+    assert (tmp_path / "out/tatoeba/test-de.tsv").read_text().split() == [str(number) for number in numbers]
+    command = ["--test", f"en-de={tmp_path / 'tatoeba/de-en'}", *layer, "--pooling", "mean"]
+    added = [*map(str, (steps["de"], text["de"])), *command]  # a checkpoint of step 2, with another language's module
+    english = ["--language-module", f"en={text['en']}:{module_files['en']}"]
+    for searched in ([*model, *command, *module], [*added, *english]):
+        capsys.readouterr()
+        search_pairs.main(searched)
+        assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 9
     for wrong, message in (
+        ([], "is of en: --language-module de=DATA:MODULE gives the model a language module of de"),
         (["de"], "--language-module de: expected XX=DATA:MODULE"),
         (["de=data"], "--language-module de=data: expected XX=DATA:MODULE"),
         (["fr" + german[2:]], "there are no sentences of fr"),
         ([german, german], "de has a language module already"),
     ):
         with pytest.raises(UserError, match=message):
-            search_pairs.main([*command, *(word for lang in wrong for word in ("--language-module", lang))])
+            search_pairs.main([*model, *command, *(word for lang in wrong for word in ("--language-module", lang))])
 
 
 def test_unlabeled_text_with_a_language_module(text, task_files, steps, module_files, tmp_path, capsys):
     """Classes are those of validation with the module, embeddings those of its vectors."""
     module = ["--language-module", str(module_files["de"]), "--lang", "de"]
     zero_shot(text["de"], steps["tuned"], tmp_path, *module)
-    rows = [row.split("\t") for row in (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()]
     labeled = (task_files / "valid.de.tsv").read_text(encoding="utf-8").splitlines()
     write(tmp_path / "text", [line.partition("\t")[2] for line in labeled])
     command = [*map(str, (steps["tuned"], text["de"])), *module, "--input", str(tmp_path / "text")]
     capsys.readouterr()
     predict.main(command)
     found = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert [label for label, _ in found] == [label for *_, label, _ in rows] and len(found) == len(labeled)
-    assert [float(value) for _, value in found] == pytest.approx([float(value) for *_, value in rows], abs=2e-6)
+    assert [label for label, _ in found] == labels(tmp_path / "valid.de.tsv", -2) and len(found) == len(labeled)
+    expected = [*map(float, labels(tmp_path / "valid.de.tsv", -1))]
+    assert [float(value) for _, value in found] == pytest.approx(expected, abs=2e-6)
     embed.main([*command, "--output", str(tmp_path / "rows.npy")])
     embedder = Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de")
-    lines = (tmp_path / "text").read_text(encoding="utf-8").splitlines()
-    assert np.array_equal(np.load(tmp_path / "rows.npy"), embedder(lines, "de", [(1, "mean")])[1, "mean"])
+    expected = embedder([line.partition("\t")[2] for line in labeled], "de", [(1, "mean")])[1, "mean"]
+    assert np.array_equal(np.load(tmp_path / "rows.npy"), expected)
     with pytest.raises(UserError, match="dictionary"):
         predict.main(command[:2] + command[-2:])
 
@@ -292,11 +282,18 @@ def test_unlabeled_text_with_a_language_module(text, task_files, steps, module_f
 def test_a_classifier_with_a_language_module_is_an_ordinary_model_elsewhere(
     text, task_files, steps, module_files, tmp_path
 ):
-    """Probabilities of a BERT classifier of transformers, by its own tokenizer, are those of validation."""
+    """Probabilities of a BERT classifier of transformers, by its own tokenizer, are those of validation.
+
+    The pooler is that of next-sentence prediction (M7).
+    """
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     out, module = tmp_path / "out", module_files["de"]
-    checkpoint = trained(finetuning(text["en"], task_files, steps["L1"], tmp_path / "save", "--pooler"))
+    more = ["--pooler", *cli(lr=0, max_update=1)]
+    checkpoint = trained(finetuning(text["en"], task_files, steps["L1"], tmp_path / "save", *more))
+    state, body = load(checkpoint), load(steps["L1"])
+    for name in ("weight", "bias"):
+        assert torch.equal(state[f"heads.classification.pooler.{name}"], body[f"heads.nsp.0.{name}"])
     zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=module)
     expected = [row.split("\t") for row in (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()]
     line = [*map(str, (checkpoint, out, "--data", text["de"], "--language-module", module)), "--lang", "de"]
@@ -314,82 +311,41 @@ def test_a_classifier_with_a_language_module_is_an_ordinary_model_elsewhere(
         model_convert.main([*line[:1], str(tmp_path / "other"), *line[2:4], "--lang", "de"])
 
 
-def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, module_files, tmp_path, capsys):
-    """Pairs are those of the vectors of two language modules; XTREME's files are computed with both, too."""
-    lines = {code: texts[:9] for code, texts in sentences(("en", "de"), 12, "mining").items()}
-    for name in ("tatoeba/de-en", "bucc2018/de-en.dev", "bucc2018/de-en.test"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        for code in lines:
-            write(tmp_path / f"{name}.{code}", lines[code])
-    (tmp_path / "bucc2018/de-en.dev.gold").write_text("0\t0\n1\t1\n", encoding="utf-8")
-    german, choice = f"de={text['de']}:{module_files['de']}", (1, "mean")
-    sides = [f"{code}={tmp_path}/tatoeba/de-en.{code}" for code in ("de", "en")]
-    command = [*map(str, (steps["tuned"], text["en"])), *sides, "--layer", "1", "--language-module", german]
-    search_bitext.main([*command, "--output", str(tmp_path / "mined")])
-    embedders = {
-        "de": Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de"),
-        "en": Embedder(steps["tuned"], text["en"]),
-    }
-    vectors = {code: embedders[code](lines[code], code, [choice])[choice] for code in embedders}
-    expected = [f"{pair.margin:.4f}\t{pair.source}\t{pair.target}" for pair in mine(vectors["de"], vectors["en"])]
-    assert (tmp_path / "mined").read_text().splitlines() == expected
-    released = [*map(str, (steps["tuned"], text["en"], tmp_path, tmp_path / "out")), "--langs", "de", "--layer", "1"]
-    search_xtreme.main([*released, "--pooling", "mean", "--language-module", german])
-    numbers = nearest(vectors["en"], vectors["de"], 1)[1][:, 0].tolist()
-    assert (tmp_path / "out/tatoeba/test-de.tsv").read_text().split() == [str(number) for number in numbers]
-    with pytest.raises(UserError, match="--language-module de=DATA:MODULE gives the model a language module of de"):
-        search_bitext.main(command[:-2])
-
-
 ALL = ["--language-positions", "--embedding-noise", 0.075]
 
 
-def test_positions_adapters_and_noise(text, task_files, tmp_path):
-    """Step 2 learns positions (M3) and adapters (M5), which step 3 keeps; step 3 adds noise (M4)."""
-    body = trained(pretraining(text["en"], tmp_path / "L1", "--max-update", 2, ALL[0]))
-    german = trained(learning(text["de"], body, tmp_path / "de", ALL[0], "--adapters", 4))
-    learned = load(german)
+@pytest.mark.parametrize("body_has_positions", [True, False])
+def test_positions_adapters_and_noise(text, task_files, steps, tmp_path, body_has_positions):
+    """Step 2 learns positions (M3) and adapters (M5), which step 3 keeps; step 3 adds noise (M4).
+
+    One body serves all variants: positions per language are added to one without, too (M6).
+    """
+    path = steps["L1"]
+    if body_has_positions:
+        path = trained(pretraining(text["en"], tmp_path / "L1", "--max-update", 2, ALL[0]))
+        message = refusal(run_train, learning(text["de"], path, tmp_path / "plain"))
+        assert "needs --language-positions True, this run has False" in message
+    german = trained(learning(text["de"], path, tmp_path / "de", ALL[0], "--adapters", 4))
+    body, learned = load(path), load(german)
     adapters = {name for name in learned if "_adapter." in name}
     common = {name: value for name, value in learned.items() if name not in adapters}
     assert len(adapters) == 8 and all(learned[name].abs().sum() > 0 for name in adapters)
     owned = MODULE | {"encoder.embeddings.positions.weight"}
-    assert changed(load(body), common) == owned
-    checkpoint = trained(finetuning(text["en"], task_files, body, tmp_path / "tuned", *ALL))
+    assert changed(body, common) == owned | (set() if body_has_positions else {SPECIAL})
+    if not body_has_positions:
+        first = body["encoder.embeddings.positions.weight"][0] + body["encoder.embeddings.segments.weight"][0]
+        assert torch.equal(learned[SPECIAL][0], body[SPECIAL][0] + first)
+        assert torch.equal(learned[SPECIAL][1:], body[SPECIAL][1:])
+    checkpoint = trained(finetuning(text["en"], task_files, path, tmp_path / "tuned", *ALL))
     tuned, segments = load(checkpoint), "encoder.embeddings.segments.weight"
-    assert all(torch.equal(tuned[name], load(body)[name]) for name in owned)
-    assert not torch.equal(tuned[segments], load(body)[segments])
-    module = tmp_path / "de.pt"
-    model_language_module.main(["extract", str(german), str(module)])
+    assert all(torch.equal(tuned[name], body[name]) for name in owned)
+    assert not torch.equal(tuned[segments], body[segments])
+    assert torch.load(checkpoint, weights_only=False)["cfg"]["model"]["embedding_noise"] == 0.075
+    model_language_module.main(["extract", str(german), str(tmp_path / "de.pt")])
     expected = tuned | {name: learned[name] for name in owned | adapters}
-    assert equal_parameters(with_module(checkpoint, text["de"], module)[0].state_dict(), expected)
-    zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=module)
-    for folder in ("one", "two"):  # noise is of training: evaluation is the same each time
-        zero_shot(text["en"], checkpoint, tmp_path / folder)
-    assert (tmp_path / "one/valid.en.tsv").read_bytes() == (tmp_path / "two/valid.en.tsv").read_bytes()
-    losses = []
-    for name, more in (("quiet", []), ("loud", ALL[1:])):
-        line = finetuning(text["en"], task_files, body, tmp_path / name, ALL[0], *more, "--max-update", 1)
-        losses += run_train(line).losses
-    assert losses[0] != losses[1]
-
-
-def test_one_body_serves_all_variants(text, task_files, steps, tmp_path):
-    """Steps 2 and 3 add positions per language, and adapters, to a body that was pre-trained without (M6)."""
-    german = trained(learning(text["de"], steps["L1"], tmp_path / "de", ALL[0], "--adapters", 4))
-    owned = MODULE | {"encoder.embeddings.positions.weight"}
-    body, learned = load(steps["L1"]), load(german)
-    common = {name: value for name, value in learned.items() if "_adapter." not in name}
-    assert changed(body, common) == owned | {SPECIAL}
-    first = body["encoder.embeddings.positions.weight"][0] + body["encoder.embeddings.segments.weight"][0]
-    assert torch.equal(learned[SPECIAL][0], body[SPECIAL][0] + first)
-    assert torch.equal(learned[SPECIAL][1:], body[SPECIAL][1:])
-    checkpoint = trained(finetuning(text["en"], task_files, steps["L1"], tmp_path / "tuned", *ALL))
-    assert all(torch.equal(load(checkpoint)[name], body[name]) for name in owned)
+    assert equal_parameters(with_module(checkpoint, text["de"], tmp_path / "de.pt")[0].state_dict(), expected)
     zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=german)
     assert (tmp_path / "valid.de.tsv").is_file()
-    positioned = trained(pretraining(text["en"], tmp_path / "L1", "--max-update", 1, ALL[0]))
-    message = refusal(run_train, learning(text["de"], positioned, tmp_path / "plain"))
-    assert "needs --language-positions True, this run has False" in message
 
 
 def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
@@ -439,8 +395,6 @@ def test_a_language_is_added_to_a_published_body(data_bin, text, task_files, tmp
     assert not torch.equal(tuned[SPECIAL], after[SPECIAL])
     model, _ = with_module(checkpoint, text["de"], module)
     assert equal_parameters(model.state_dict(), tuned | {name: after[name] for name in owned})
-    zero_shot(text["de"], checkpoint, tmp_path, lang="de", language_module=module)
-    assert (tmp_path / "valid.de.tsv").is_file()
 
 
 def refusal(command, *arguments):
@@ -510,10 +464,9 @@ def test_a_language_module_learned_over_a_classifier_belongs_to_its_body(
     before, predicting = load(steps["L1"]), [name for name in load(module) if name.startswith("output.")]
     assert predicting and all(torch.equal(load(module)[name], before[name]) for name in predicting)
     assert language_modules.read(module).body == language_modules.body_digest(load(steps["tuned"]), False)
-    zero_shot(text["fr"], steps["tuned"], tmp_path, lang="fr", language_module=module)
-    assert (tmp_path / "valid.fr.tsv").is_file()
+    with_module(steps["tuned"], text["fr"], module, "fr")
     other = trained(finetuning(text["en"], task_files, steps["L1"], tmp_path / "other", "--max-update", 1))
-    zero_shot(text["fr"], other, tmp_path, lang="fr", language_module=module_files["fr"])
+    with_module(other, text["fr"], module_files["fr"], "fr")
     more = cli(lang="fr", language_module=module)
     assert "another body" in refusal(zero_shot, text["fr"], other, tmp_path, *more)
 
@@ -522,12 +475,14 @@ def test_a_language_module_learned_in_16_bits_belongs_to_the_body_in_32(text, st
     module = trained(learning(text["de"], steps["L1"], tmp_path / "de", "--bf16"))
     bodies = {language_modules.read(path).body for path in (module, module_files["de"])}
     assert bodies == {language_modules.body_digest(load(steps["L1"]), False)}
-    zero_shot(text["de"], steps["tuned"], tmp_path, lang="de", language_module=module)
+    with_module(steps["tuned"], text["de"], module)
 
 
 def test_a_language_module_of_several_languages_serves_those_named(data_bin, task_files, tmp_path):
     """A joint model's: without --lang, --eval-langs names the languages."""
     body = trained(pretraining(data_bin, tmp_path / "L1", *ONLY_WORDS, "--max-update", 1))
-    tuned = trained(finetuning(data_bin, task_files, body, tmp_path / "tuned", "--max-update", 1))
+    output = run_train(finetuning(data_bin, task_files, body, tmp_path / "tuned", "--max-update", 1, "--pooler"))
+    assert "heads.classification.pooler.weight, heads.classification.pooler.bias" in output.log  # new: no NSP
+    tuned = tmp_path / "tuned/checkpoint_last.pt"
     zero_shot(data_bin, tuned, tmp_path, language_module=body, eval_langs="de,fr")
     assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}

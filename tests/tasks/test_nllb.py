@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-import yaml
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import fairseq_xl
@@ -14,11 +13,9 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.sequence import sequence_terms
-from preprocess import binarize
-from preprocess.pipeline import prepare
 from tests.command_line import cli
 from tests.commands import CPU, run_train
-from tests.tasks.conftest import preprocess_here
+from tests.tasks.conftest import prepare_here
 from tests.tasks.conversion_builders import SENTENCES, TEXT, nllb, original, run  # noqa: F401
 from tests.tasks.tiny_text import write
 
@@ -95,16 +92,14 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_lines(folders):
         export([str(ours / "checkpoint.pt"), str(ours / "onnx"), "--data", str(ours)])
 
 
-def test_a_trained_model_goes_out(folders, tmp_path, monkeypatch):
+def test_a_trained_model_goes_out(folders, tmp_path):
     """What M2M100 lacks, positions and an output bias, is frozen unless --freeze names other parameters."""
     original, theirs, ours = folders
     codes = LANGUAGES.split(",")
     for code in codes:
         write(tmp_path / f"train.{code}", TEXT)
     description = {"languages": codes, "bitext": {"-".join(codes): {"train": str(tmp_path / "train")}}}
-    (tmp_path / "text.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
-    monkeypatch.setattr(binarize, "run_fairseq", preprocess_here)
-    prepare(tmp_path / "text.yaml", tmp_path / "data", vocabulary_from=ours)
+    prepare_here(description, tmp_path, "data", vocabulary_from=ours)
     task = cli(task="xl_translation", criterion="xl_translation", optimizer="xl_adam", lr=0.01, batch_size=2)
     task += cli(max_update=1, disable_validation=True, source_lang=codes[0], target_lang=codes[1])
 

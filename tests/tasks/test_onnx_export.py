@@ -78,9 +78,7 @@ def test_a_classifier_predicts_what_it_does_in_torch(data_bin, classifier, tmp_p
 
 def test_beam_search_translates_as_fairseq_generate(data_bin, translator, tmp_path, capsys):
     options = ["-s", "en", "-t", "de", "--beam", 4, "--nbest", 4, "--lenpen", 1, "--max-len-b", 12]
-    output = run_generate(
-        [data_bin, "--path", translator, *cli(task="xl_translation", user_dir="fairseq_xl"), *options]
-    )
+    output = run_generate(evaluated(data_bin, "translation", translator, *options))
     report = export(capsys, translator, tmp_path / "out", "--data", data_bin)
     assert set(report["graphs"]) == {"encoder", "decoder"}
     for graph in report["graphs"].values():
@@ -109,23 +107,16 @@ def test_mistakes(data_bin, classifier, translator, tmp_path):
 
     out = tmp_path / "out"
     for arguments, sentence in (
-        (
-            [tmp_path / "dan" / "checkpoint_last.pt", out],
-            "cannot be exported: expected an encoder or an encoder-decoder",
-        ),
+        ([tmp_path / "dan/checkpoint_last.pt", out], "cannot be exported: expected an encoder or an encoder-decoder"),
         ([checkpoint, tmp_path / "there"], "there exists: name a new folder"),
         ([checkpoint, checkpoint / "out"], "out was not written: .* is a file"),
         ([checkpoint, out, "--text", "de"], "--text de: expected XX=FILE, a language and a file of its text"),
         ([checkpoint, out, "--text", f"de={tmp_path / 'none.de'}"], "none.de has no text"),
-        (
-            [checkpoint, out, "--text", f"de={tmp_path / 'one.de'}"],
-            "one.de, line 2: expected 2 texts separated by TAB, found 1",
-        ),
+        ([checkpoint, out, "--text", f"de={tmp_path / 'one.de'}"], "one.de, line 2: expected 2 texts separated by TAB"),
         ([translator, out, "--text", f"de={tmp_path / 'one.de'}"], "--text: an encoder-decoder has no predictions"),
     ):
-        data = [] if "--data" in arguments else ["--data", data_bin]
         with pytest.raises(UserError, match=sentence):
-            main([str(argument) for argument in (*arguments, *data)])
+            main([str(argument) for argument in (*arguments, "--data", data_bin)])
         assert not out.exists() and not list(tmp_path.glob("*.tmp"))
 
 

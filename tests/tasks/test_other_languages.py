@@ -8,11 +8,13 @@ import torch
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from tests.commands import denoising, load, pretraining, run_train, trained, translation
+from tests.tasks.initial_weights import initial
 from tests.tiny_data import write_dictionary
 
 TOKENS, BIAS = "token_embeddings.table.weight", "token_embeddings.output_bias"
 LANGUAGES = "embeddings.languages.weight"
 ONCE = ["--max-update", 1, "--disable-validation"]
+SAME = {"encoder": "encoder", "decoder": "decoder"}
 
 
 @pytest.fixture(scope="module")
@@ -64,54 +66,37 @@ def check(data, pretrained, found, fresh, stacks, new=("es",)):
     return compared
 
 
-def runs_of(line, tmp_path, *initial):
-    """The weights of a run that starts from a checkpoint, its log, and the weights of a run that starts from none."""
-    output = run_train([*line(tmp_path / "found"), *ONCE, "--lr", 0, *initial])
-    run_train([*line(tmp_path / "fresh"), *ONCE, "--lr", 0])
-    return load(tmp_path / "found" / "checkpoint_last.pt"), output.log, load(tmp_path / "fresh" / "checkpoint_last.pt")
+def starts_of(line, *more):
+    """Initial weights with options of initialization, the log, and the random weights without them."""
+    weights, log = initial([*line, *more])
+    return weights, log, initial(line)[0]
 
 
 def test_pretraining(reordered, mlm, tmp_path):
-    def line(folder):
-        return pretraining(reordered, folder, objectives="mlm")
-
-    found, log, fresh = runs_of(line, tmp_path, "--init-from", mlm)
+    line = pretraining(reordered, tmp_path, objectives="mlm")
+    found, log, fresh = starts_of(line, "--init-from", mlm)
     assert check(reordered, load(mlm), found, fresh, {"encoder": "encoder"}) == 3
     assert f"{mlm}: languages are matched by name; random rows: [es], embedding of es; dropped: de" in log
 
 
 @pytest.mark.parametrize("shared", [[], ["--share-embeddings"]])
-def test_translation_from_an_encoder(reordered, mlm, tmp_path, shared):
+def test_translation_from_an_encoder_and_from_a_translation_model(reordered, data_bin, mlm, tmp_path, shared):
     """Both stacks start from the encoder; their new rows are random, for each table once."""
-
-    def line(folder):
-        return translation(reordered, folder, "-s", "en", "-t", "fr", *shared)
-
-    both = ["--init-from", mlm]
-    found, _, fresh = runs_of(line, tmp_path, *both)
-    fresh |= {key.replace("encoder", "decoder"): value for key, value in fresh.items() if key.startswith("encoder.")}
+    line = translation(reordered, tmp_path / "run", "-s", "en", "-t", "fr", *shared)
+    found, _, fresh = starts_of(line, "--init-from", mlm)
+    both = {key.replace("encoder", "decoder"): value for key, value in fresh.items() if key.startswith("encoder.")}
     stacks = {"encoder": "encoder", "decoder": "encoder"}
-    assert check(reordered, load(mlm), found, fresh, stacks) == (4 if shared else 5)
-
-
-@pytest.mark.parametrize("shared", [[], ["--share-embeddings"]])
-def test_translation_from_a_translation_model(reordered, data_bin, tmp_path, shared):
+    assert check(reordered, load(mlm), found, fresh | both, stacks) == (4 if shared else 5)
     path = trained([*translation(data_bin, tmp_path / "old", "-s", "en", "-t", "de", *shared), *ONCE])
-
-    def line(folder):
-        return translation(reordered, folder, "-s", "en", "-t", "fr", *shared)
-
-    found, _, fresh = runs_of(line, tmp_path, "--init-from", path)
-    stacks = {"encoder": "encoder", "decoder": "decoder"}
-    assert check(reordered, load(path), found, fresh, stacks) == (4 if shared else 5)
+    found, _, fresh = starts_of(line, "--init-from", path)
+    assert check(reordered, load(path), found, fresh, SAME) == (4 if shared else 5)
 
 
 def test_denoising(reordered, data_bin, tmp_path):
     """An encoder-decoder for pre-training, from another one."""
     path = trained([*denoising(data_bin, tmp_path / "old"), *ONCE])
-    found, _, fresh = runs_of(lambda folder: denoising(reordered, folder), tmp_path, "--init-from", path)
-    stacks = {"encoder": "encoder", "decoder": "decoder"}
-    assert check(reordered, load(path), found, fresh, stacks) == 4
+    found, _, fresh = starts_of(denoising(reordered, tmp_path / "run"), "--init-from", path)
+    assert check(reordered, load(path), found, fresh, SAME) == 4
 
 
 def test_other_pieces_are_refused(data_bin, mlm, tmp_path):

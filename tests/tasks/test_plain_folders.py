@@ -14,7 +14,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from preprocess.verification import verify
 from tests.command_line import cli
-from tests.commands import BOTH_SIDES, denoising, pretraining, run_generate, run_train, training, translation
+from tests.commands import BOTH_SIDES, pretraining, run_generate, run_train, training, translation
 from tests.tasks.conftest import preprocess_here
 from tests.tiny_data import LANGUAGES, write_data_bin
 
@@ -53,12 +53,11 @@ def line_of(kind, data, folder):
             *(data, folder, SHORT, "pretraining", "xl_monotrans_tiny"),
             **dict(layers=1, objectives="nsp", objective_options="nsp.length=32"),
         ),
-        "denoising": lambda: denoising(data, folder, *SHORT, objectives="xdae"),
         "translation": lambda: translation(data, folder, "-s", "en", "-t", "de", *SHORT),
     }[kind]()
 
 
-@pytest.mark.parametrize("kind", ["pretraining", "nsp", "denoising", "translation"])
+@pytest.mark.parametrize("kind", ["pretraining", "nsp", "translation"])
 def test_losses_are_those_of_the_data_folder(tiny, flat, tmp_path, kind):
     losses = [run_train(line_of(kind, data, tmp_path / data.name)).losses for data in (tiny, flat)]
     assert losses[0] and losses[0] == losses[1]

@@ -8,7 +8,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq import options, tasks
+from fairseq import options
 
 from fairseq_xl.data.framing import Framing, pad_rows
 from fairseq_xl.data.store.binarized_text import open_text
@@ -17,7 +17,8 @@ from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.model_options import EncoderConfig
 from tests.command_line import cli
-from tests.commands import MAX_POSITIONS, configuration, denoising, load, one_run, pretraining, run_train, translation
+from tests.commands import MAX_POSITIONS, configuration, pretraining, run_train, translation
+from tests.tasks.initial_weights import initial
 from tests.tasks.published_models import (  # noqa: F401
     HEADS,
     LAYERS,
@@ -104,42 +105,26 @@ def make(data_bin, symbols, tmp_path_factory):
     return made
 
 
-def real_batch(data_bin, dictionary, framing):
-    """The first validation sentences of en and fr: tokens (4, T) with padding, languages (4, 1)."""
-    texts = {language: open_text(data_bin / language / "valid", language) for language in ("en", "fr")}
-    rows = [Framing.of(framing, dictionary).sentence(text[n]) for text in texts.values() for n in range(2)]
-    return torch.from_numpy(pad_rows(rows, dictionary.pad())), torch.tensor([[0], [0], [2], [2]])
-
-
 def options_of(kind):
     return XLM_OPTIONS if "XLM" in kind else XLM_R_OPTIONS
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_starts_as_the_published_model(data_bin, dictionary, make, tmp_path, kind):
-    """After two updates with learning rate 0 the checkpoint computes what the published model computes."""
+    """Before any update the model computes what the published model computes."""
     path, theirs = make(kind)
-    line = pretraining(
-        data_bin,
-        tmp_path,
-        *options_of(kind),
-        *cli(max_update=2, updates_per_epoch=2, lr=0, disable_validation=True, init_from=path),
-    )
-    output = run_train(line)
-    assert list(output.updates) == [1, 2]
-    rows = "[en], [de], [fr]" + (", embedding of de" if "XLM" in kind else "")
-    assert f"{path}: published weights, new rows: {rows}" in output.log
+    state, log = start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
     is_xlm = "XLM" in kind
-    config = EncoderConfig(
-        embed_dim=16,
-        heads=HEADS,
-        layers=LAYERS,
-        max_positions=MAX_POSITIONS,
-        **(dict(ffn_dim=64) if is_xlm else XLM_R_MODEL),
-    )
+    rows = "[en], [de], [fr]" + (", embedding of de" if is_xlm else "")
+    assert f"{path}: published weights, new rows: {rows}" in log
+    sizes = dict(embed_dim=16, heads=HEADS, layers=LAYERS, max_positions=MAX_POSITIONS)
+    config = EncoderConfig(**sizes, **(dict(ffn_dim=64) if is_xlm else XLM_R_MODEL))
     model = XLEncoderModel(config, len(dictionary), dictionary.pad(), dictionary.num_languages).eval()
-    model.load_state_dict(load(tmp_path / "checkpoint_last.pt"))
-    tokens, languages = real_batch(data_bin, dictionary, "xlm" if is_xlm else "xl")
+    model.load_state_dict(state)
+    texts = {language: open_text(data_bin / language / "valid", language) for language in ("en", "fr")}
+    framing = Framing.of("xlm" if is_xlm else "xl", dictionary)
+    rows = [framing.sentence(text[n]) for text in texts.values() for n in range(2)]
+    tokens, languages = torch.from_numpy(pad_rows(rows, dictionary.pad())), torch.tensor([[0], [0], [2], [2]])
     padding = tokens.eq(dictionary.pad())
     assert padding.any() and len(tokens.unique()) > 10
     with torch.no_grad():
@@ -148,20 +133,15 @@ def test_training_starts_as_the_published_model(data_bin, dictionary, make, tmp_
         expected_hidden, expected_logits = theirs(tokens, languages)
     torch.testing.assert_close(hidden[~padding], expected_hidden[~padding], atol=1e-5, rtol=0)
     if expected_logits is None:
-        assert "new: encoder.token_embeddings.output_bias, output.dense.weight" in output.log
+        assert "new: encoder.token_embeddings.output_bias, output.dense.weight" in log
     else:
         shared = logits[..., : dictionary.first_language]
         torch.testing.assert_close(shared[~padding], expected_logits[~padding], atol=1e-5, rtol=0)
 
 
-def start(data_bin, folder, *more, task=pretraining, objectives=None):
+def start(data_bin, folder, *more, task=pretraining):
     """State dict of the model before any update, and the log."""
-    arguments = task(data_bin, folder, *more, **({"objectives": objectives} if objectives else {}))
-    with one_run() as output:
-        cfg = configuration(options.get_training_parser(), [*arguments, "--cpu"])
-        torch.manual_seed(5)
-        built = tasks.setup_task(cfg.task).build_model(cfg.model)
-    return built.state_dict(), output.log
+    return initial(task(data_bin, folder, *more))
 
 
 def fine_tuning(data_bin, folder, *more):
@@ -231,9 +211,8 @@ def test_translation_from_a_published_encoder(data_bin, make, tmp_path):
         *cli(s="en", t="de", arch="xl_veco_mt_tiny", encoder_layers=LAYERS, decoder_layers=1),
         *cli(init_encoder_from=path, init_decoder_from=path, init_decoder_layers="last"),
     ]
-    output = run_train(translation(data_bin, tmp_path, *line, "--max-update", 2, "--lr", 0, "--disable-validation"))
-    assert len(output.updates) == 2 and output.log.count("published weights") == 1  # it is read once
-    state = load(tmp_path / "checkpoint_last.pt")
+    state, log = initial(translation(data_bin, tmp_path, *line))
+    assert log.count("published weights") == 1  # it is read once
     pretrained, _ = start(data_bin, tmp_path / "pretrained", *XLM_R_OPTIONS, "--init-from", path)
     last = "layers.1.ffn.up.weight"
     assert torch.equal(state[f"encoder.{last}"], pretrained[f"encoder.{last}"])
@@ -242,43 +221,18 @@ def test_translation_from_a_published_encoder(data_bin, make, tmp_path):
     assert torch.equal(
         state["encoder.token_embeddings.output_bias"], pretrained["encoder.token_embeddings.output_bias"]
     )
-    report = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
+    report = [line for line in log.splitlines() if line.startswith("decoder from ")]
     assert "layers.0.cross_attention.query.weight" in report[0]
-
-
-@pytest.mark.parametrize("kind", ["fairseq", "transformers", "XLM", "transformers XLM"])
-def test_encoder_and_decoder_of_xdae_from_a_published_encoder(data_bin, symbols, make, tmp_path, kind):
-    """G5: all layers fill the encoder, the first ones the decoder with the output layer; cross-attention is new."""
-    path, _ = make(kind)
-    is_xlm, depth = "XLM" in kind, ["--encoder-layers", LAYERS, "--decoder-layers", 1]
-    form = ["--framing", "xlm", "--ffn-dim", 64] if is_xlm else ["--arch", "xl_xdae_xlmr_tiny"]
-    state, log = start(data_bin, tmp_path, *form, *depth, "--init-from", path, task=denoising)
-    pretrained, _ = start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
-    assert log.count("published weights") == 1  # it is read once
-    there = {
-        "token_embeddings.table.weight": slice(len(symbols)),
-        "embeddings.languages.weight": [0, 2],
-    }  # others: new rows
-    for name, value in state.items():
-        stack, _, rest = name.partition(".")
-        if "cross_attention" not in name:
-            expected = pretrained[rest if rest.startswith("output") else f"encoder.{rest}"]
-            rows = there.get(rest, slice(None))
-            assert torch.equal(value[rows], expected[rows]), name
-    if is_xlm:
-        assert torch.equal(state["decoder.embeddings.languages.weight"], state["encoder.embeddings.languages.weight"])
-    (report,) = [line for line in log.splitlines() if line.startswith("decoder from ")]
-    new = report.partition("new: ")[2].split(", ")
-    assert len(new) == 8 and all(name.startswith("layers.0.cross_attention") for name in new)
-    with pytest.raises(UserError, match=r"needs --heads 2 \(or --init-across-heads\), this run has 4"):
-        start(data_bin, tmp_path, *form, *depth, "--init-from", path, "--heads", 4, task=denoising)
 
 
 # What doesn't fit: one sentence, before training
 
 #: number of heads, which each layout stores in its own way, and what the tables' shapes say
 MISFITS = [
-    *((kind, ["--heads", 4], "needs --heads 2 (or --init-across-heads), this run has 4") for kind in KINDS),
+    *(
+        (kind, ["--heads", 4], "needs --heads 2 (or --init-across-heads), this run has 4")
+        for kind in ("fairseq", "fairseq today, folder, pieces", "transformers", "XLM", "transformers XLM")
+    ),
     ("fairseq", ["--ffn-dim", 16], "needs --ffn-dim 32, this run has 16"),
     ("fairseq", ["--max-positions", 50], "needs --max-positions 40, this run has 50"),
     ("XLM", ["--language-embeddings", "none"], "needs --language-embeddings added, this run has none"),
@@ -293,46 +247,44 @@ def test_an_option_that_does_not_fit_is_named(data_bin, make, tmp_path, kind, mo
     assert str(error.value) == f"{path} {sentence}"
 
 
-def test_a_model_without_an_output_layer_takes_any_output_form(data_bin, make, tmp_path):
-    path, _ = make("transformers older file, no head")
-    _, log = start(data_bin, tmp_path, *XLM_R_OPTIONS, "--output-form", "plain", "--init-from", path)
-    assert "new: encoder.token_embeddings.output_bias" in log
-
-
 def test_weights_in_16_bits(data_bin, make, tmp_path):
+    """A model without an output layer takes any output form."""
     path, _ = make("transformers older file, no head")
     halves = {name: value.half() for name, value in torch.load(path, weights_only=True).items()}
     torch.save(halves, path)
-    state, _ = start(data_bin, tmp_path, *XLM_R_OPTIONS, "--init-from", path)
+    state, log = start(data_bin, tmp_path, *XLM_R_OPTIONS, "--output-form", "plain", "--init-from", path)
+    assert "new: encoder.token_embeddings.output_bias" in log
     table, types = (halves[f"embeddings.{name}_embeddings.weight"].float() for name in ("position", "token_type"))
     assert torch.equal(state["encoder.embeddings.positions.weight"], table + types)
 
 
-def rewrite(path, **changes):
-    """Replace keys of a file that torch.save wrote; None leaves one out."""
-    content = load_plain(path) | changes
-    torch.save({key: value for key, value in content.items() if value is not None}, path)
+def stored(**changes):
+    """A change of a file that torch.save wrote: None leaves a key out, a mapping replaces values of one."""
+
+    def change(path):
+        content = load_plain(path)
+        for key, new in changes.items():
+            old = content.pop(key)
+            if isinstance(old, Namespace):
+                content[key] = Namespace(**vars(old) | new)
+            elif new is not None:
+                content[key] = old | new
+        torch.save(content, path)
+
+    return change
 
 
-def change_line(path, number, line):
-    """Replaces a line of a text, counted from 0."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    lines[number] = line
-    path.write_text("\n".join(lines), encoding="utf-8")
+def configured(**changes):
+    return lambda path: change_config(path, **changes)
 
 
-def change_args(path, **changes):
-    args = load_plain(path)["args"]
-    rewrite(path, args=Namespace(**(vars(args) | changes)))
+def without(name):
+    return lambda path: ((path if path.is_dir() else path.parent) / name).unlink()
 
 
-def change_params(path, **changes):
-    rewrite(path, params=torch.load(path, weights_only=True)["params"] | changes)
-
-
-def change_word(path, row, word):
-    words = torch.load(path, weights_only=True)["dico_id2word"]
-    rewrite(path, dico_id2word=words | {row: word})
+def with_another_piece(path):
+    lines = path.with_name("dict.txt").read_text(encoding="utf-8").split("\n")
+    path.with_name("dict.txt").write_text("\n".join([*lines[:3], "other 1", *lines[4:]]), encoding="utf-8")
 
 
 def as_in_vocab_json(path):
@@ -342,54 +294,41 @@ def as_in_vocab_json(path):
     (path / "vocab.json").write_text(json.dumps(words), encoding="utf-8")
 
 
-def with_cross_attention(path):
-    rewrite(path, model=torch.load(path, weights_only=True)["model"] | {"encoder_attn": torch.zeros(1)})
-
-
-#: (kind, what changes its files, message)
-FILES = {
-    "another piece": (
+#: kind, what changes its files, message
+FILES = [
+    (
         "fairseq",
-        lambda path: change_line(path.with_name("dict.txt"), 3, "other 1"),
+        with_another_piece,
         r"the rows of .*/dict.txt are not those of .*/data-bin/dict.txt: symbol 7 is 'other' there and '.*' here",
     ),
-    "order": ("XLM", lambda path: change_word(path, 14, "x"), "mlm_tlm.pth are not those of .*: symbol 4 is 'x' there"),
-    "ends of words": ("transformers XLM", as_in_vocab_json, "vocab.json are not those of .*: symbol 4 is '.*@@' "),
-    "no symbols": ("fairseq", lambda path: path.with_name("dict.txt").unlink(), "is needed beside model.pt"),
-    "no words": ("transformers XLM", lambda path: (path / "vocab.json").unlink(), "vocab.json or tokenizer.json is"),
-    "no config": ("transformers", lambda path: (path / "config.json").unlink(), "config.json is needed beside model.s"),
-    "activation": ("transformers", lambda path: change_config(path, hidden_act="silu"), "its activation is silu; gelu"),
-    "padding": ("transformers", lambda path: change_config(path, pad_token_id=0), "pad_token_id 0, where XLM-R has 1"),
-    "no heads": (
+    ("XLM", stored(dico_id2word={14: "x"}), "mlm_tlm.pth are not those of .*: symbol 4 is 'x' there"),
+    ("transformers XLM", as_in_vocab_json, "vocab.json are not those of .*: symbol 4 is '.*@@' "),
+    ("fairseq", without("dict.txt"), "is needed beside model.pt"),
+    ("transformers XLM", without("vocab.json"), "vocab.json or tokenizer.json is"),
+    ("transformers", without("config.json"), "config.json is needed beside model.s"),
+    ("transformers", configured(hidden_act="silu"), "its activation is silu; gelu"),
+    ("transformers", configured(pad_token_id=0), "pad_token_id 0, where XLM-R has 1"),
+    ("transformers", configured(num_attention_heads=None), "it stores no num_attention_heads"),
+    ("fairseq", stored(args={"encoder_attention_heads": None}), "model.pt: it stores no encoder_attention_heads"),
+    ("fairseq", stored(args={"activation_fn": "relu"}), "activation is relu;"),
+    ("XLM", stored(params=None), "it stores no gelu_activation"),
+    ("XLM", stored(dico_id2word=None), "it holds no 'dico_id2word', which lists"),
+    ("XLM", stored(dico_id2word={999: "x"}), "are not numbered from 0 without a gap"),
+    ("XLM", stored(dico_id2word={5: "x"}), "has no <special1> among its words"),
+    ("XLM", stored(params={"id2lang": None}), "its 'id2lang' doesn't name them all"),
+    ("XLM", stored(model={"encoder_attn": torch.zeros(1)}), "nothing missing, encoder_attn unexpected"),
+    (
         "transformers",
-        lambda path: change_config(path, num_attention_heads=None),
-        "it stores no num_attention_heads",
-    ),
-    "no heads in fairseq's": (
-        "fairseq",
-        lambda path: change_args(path, encoder_attention_heads=None),
-        "model.pt: it stores no encoder_attention_heads",
-    ),
-    "activation of fairseq's": ("fairseq", lambda path: change_args(path, activation_fn="relu"), "activation is relu;"),
-    "no settings": ("XLM", lambda path: rewrite(path, params=None), "it stores no gelu_activation"),
-    "no dico": ("XLM", lambda path: rewrite(path, dico_id2word=None), "it holds no 'dico_id2word', which lists"),
-    "gap": ("XLM", lambda path: change_word(path, 999, "x"), "are not numbered from 0 without a gap"),
-    "no <special1>": ("XLM", lambda path: change_word(path, 5, "x"), "has no <special1> among its words"),
-    "no languages": ("XLM", lambda path: change_params(path, id2lang=None), "its 'id2lang' doesn't name them all"),
-    "names": ("XLM", with_cross_attention, "nothing missing, encoder_attn unexpected"),
-    "empty folder": (
-        "transformers",
-        lambda path: (path / "model.safetensors").unlink(),
+        without("model.safetensors"),
         "is a folder without published weights: none of model.safetensors, pytorch_model.bin, model.pt",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("mistake", FILES)
-def test_files_that_cannot_be_taken_over(data_bin, make, tmp_path, mistake):
-    kind, spoil, sentence = FILES[mistake]
+@pytest.mark.parametrize("kind, change, sentence", FILES)
+def test_files_that_cannot_be_taken_over(data_bin, make, tmp_path, kind, change, sentence):
     path, _ = make(kind)
-    spoil(path)
+    change(path)
     with pytest.raises(UserError, match=sentence) as error:
         start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
     folder = path if path.is_dir() else path.parent

@@ -26,10 +26,8 @@ def adapter(original, data_bin, tmp_path):
     for layer in range(2):
         for name in ("query", "value"):
             module = f"{base}encoder.layer.{layer}.attention.self.{name}"
-            weights[f"{module}.lora_A.weight"], weights[f"{module}.lora_B.weight"] = (
-                torch.randn(4, 16),
-                torch.randn(16, 4),
-            )
+            for side, shape in (("A", (4, 16)), ("B", (16, 4))):
+                weights[f"{module}.lora_{side}.weight"] = torch.randn(shape)
     words = f"{base}embeddings.word_embeddings"
     weights[f"{words}.lora_embedding_A"] = torch.randn(4, model.config.vocab_size)
     weights[f"{words}.lora_embedding_B"] = torch.randn(16, 4)
@@ -63,21 +61,18 @@ def test_an_adapter_is_merged(adapter, tmp_path, scale, more):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "change, sentence",
-    [
+def test_other_adapters_are_refused(adapter, tmp_path):
+    for change, sentence in (
         ({"peft_type": "IA3"}, "is no LoRA adapter: it has 'IA3'"),
         ({"use_dora": True}, "use_dora is True; only False can be merged"),
         ({"lora_bias": True}, "lora_bias is True; only False can be merged"),
         ({"init_lora_weights": "pissa_niter_4"}, "'pissa_niter_4'; only True, False, gaussian, eva, orthogonal can be"),
         ({"alora_invocation_tokens": [5]}, r"alora_invocation_tokens is \[5\]; only None can be merged"),
         ({"base_model_name_or_path": "org/elsewhere"}, "names the base model 'org/elsewhere': put its folder beside"),
-    ],
-)
-def test_other_adapters_are_refused(adapter, tmp_path, change, sentence):
-    (adapter[0] / "adapter_config.json").write_text(json.dumps(CONFIG | change))
-    with pytest.raises(UserError, match=sentence):
-        run(adapter[0], tmp_path / "ours")
+    ):
+        (adapter[0] / "adapter_config.json").write_text(json.dumps(CONFIG | change))
+        with pytest.raises(UserError, match=sentence):
+            run(adapter[0], tmp_path / "ours")
 
 
 def test_an_adapter_of_another_model_is_refused(adapter, tmp_path):
@@ -85,7 +80,7 @@ def test_an_adapter_of_another_model_is_refused(adapter, tmp_path):
     (folder / "adapter_config.json").write_text(json.dumps(CONFIG))
     name = "base_model.model.roberta.encoder.layer.0.attention.self.query.lora_A.weight"
     for wrong, sentence in (
-        ({name: torch.zeros(4, 8)}, r"query.weight of shape \\(16, 8\\), .*original has another one"),
+        ({name: torch.zeros(4, 8)}, r"query.weight of shape \(16, 8\), .*original has another one"),
         (
             {name.replace("layer.0", "layer.9"): torch.zeros(4, 16)},
             "layer.9.attention.self.query.weight, which .* lacks",
@@ -96,5 +91,5 @@ def test_an_adapter_of_another_model_is_refused(adapter, tmp_path):
     ):
         content = {key: value.contiguous() for key, value in (weights | wrong).items()}
         safetensors.torch.save_file(content, folder / "adapter_model.safetensors")
-        with pytest.raises(UserError, match=sentence.replace("\\\\", "\\")):
+        with pytest.raises(UserError, match=sentence):
             run(folder, tmp_path / "ours")

@@ -41,13 +41,14 @@ def test_settings_are_applied_and_written_back(sentences, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("sentences", ["mean"], indirect=True)
-def test_options_override_what_they_name(sentences, tmp_path):
+def test_options_override_what_they_name(sentences, tmp_path, caplog):
     """--layer and --pooling leave normalization, prompts and length."""
     from sentence_transformers import SentenceTransformer
 
     run(tmp_path / "theirs", tmp_path / "ours")
     choice = ("--layer", "1", "--pooling", "first")
     run(tmp_path / "ours", tmp_path / "back", *choice)
+    assert "output layer is left out" not in caplog.text  # it was not trained
     back = SentenceTransformer(str(tmp_path / "back"), device="cpu", local_files_only=True)
     assert (back.max_seq_length, back.prompts, back.default_prompt_name) == (9, sentences.prompts, "passage")
     expected = embedded(tmp_path / "ours", tmp_path, *choice, text=[*SENTENCES, LONG])

@@ -2,32 +2,25 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import transformers
-import yaml
 from safetensors.torch import load_file
 
 import fairseq_xl
 from fairseq_xl.checkpoints.description import describe
 from fairseq_xl.checkpoints.identity import open_checkpoint
-from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
-from fairseq_xl.checkpoints.layouts.published_origin import without_new_output
 from fairseq_xl.checkpoints.layouts.stored_origin import KEY, Origin
-from fairseq_xl.checkpoints.parameter_names import BIAS
 from fairseq_xl.commands import search_bitext, search_pairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity
 from fairseq_xl.inference.cards import model_card
 from fairseq_xl.io.checkpoints import load_plain
-from preprocess import binarize
-from preprocess.pipeline import prepare
 from tests.command_line import cli
 from tests.commands import CPU, run_train
-from tests.tasks.conftest import preprocess_here
+from tests.tasks.conftest import prepare_here
 from tests.tasks.conversion_builders import (  # noqa: F401
     SENTENCES,
     TEXT,
@@ -64,7 +57,7 @@ def changed(folder, change, updates=1):
 
 
 @pytest.mark.parametrize("sentences", ["mean"], indirect=True)
-def test_a_trained_sentence_encoder_is_one_in_any_folder(sentences, data_bin, tmp_path):
+def test_a_trained_sentence_encoder_is_one_in_any_folder(sentences, data_bin, tmp_path, caplog):
     """Settings and pooler of the folder are in checkpoints of trainings that start from it, and no output layer."""
     from sentence_transformers import SentenceTransformer
 
@@ -81,6 +74,7 @@ def test_a_trained_sentence_encoder_is_one_in_any_folder(sentences, data_bin, tm
     again = SentenceTransformer(str(tmp_path / "out"), device="cpu", local_files_only=True)
     np.testing.assert_allclose(again.encode(SENTENCES), expected, atol=1e-6)
     run(moved, tmp_path / "plain", "--data", data_bin, "--to", "transformers")
+    assert "model.pt: the output layer is left out: its biases are 0" in caplog.text
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "plain"))
     assert {name.removeprefix("roberta.") for name in after} == before.keys()
     assert torch.equal(after["roberta.pooler.dense.weight"], before["pooler.dense.weight"])
@@ -107,17 +101,6 @@ def test_a_translation_model_that_began_as_a_sentence_encoder_goes_out_with_its_
         run(trained, tmp_path / "no", "--data", tmp_path / "ours", "--to", "sentence-transformers", "--lang", "en-de")
 
 
-def test_a_trained_model_loses_an_output_layer_with_a_warning(caplog):
-    origin = Origin("bert", "bert", False, "{}", {}, {}, {})
-    state = {BIAS: torch.zeros(3), "output.dense.weight": torch.ones(2, 2)}
-    for updates in (0, 1):
-        model = Own("x.pt", {}, state, None, [], [], False, 0.0, 9, None, {}, updates=updates, origin=origin)
-        assert not without_new_output(model).state
-        assert ("x.pt: the output layer is left out: its biases are 0" in caplog.text) == bool(updates)
-    for trained in ({BIAS: torch.ones(3)}, {BIAS: torch.zeros(3), "output.norm.bias": torch.ones(2)}):
-        assert without_new_output(replace(model, state=trained)).state == trained
-
-
 def test_a_stored_config_names_no_code():
     origin = Origin("bert", "bert", False, '{"auto_map": {"AutoModel": "mine.Model"}}', {}, {}, {})
     with pytest.raises(UserError, match="published.config names code, auto_map {'AutoModel': 'mine.Model'}"):
@@ -135,11 +118,8 @@ def trained(original, data_bin, tmp_path):
         for code in files:
             write(tmp_path / f"train.{code}", TEXT)
         description = {"languages": [*files], "monolingual": files}
-        (tmp_path / "text.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(binarize, "run_fairseq", preprocess_here)
-            prepare(tmp_path / "text.yaml", tmp_path / "data", vocabulary_from=tmp_path / "ours")
-        return theirs, train(tmp_path / "data", tmp_path / "run", tmp_path / "ours", lr=0.01)
+        data = prepare_here(description, tmp_path, "data", vocabulary_from=tmp_path / "ours")
+        return theirs, train(data, tmp_path / "run", tmp_path / "ours", lr=0.01)
 
     return trained
 
@@ -215,17 +195,14 @@ def test_searches_embed_as_embed_does(sentences, tmp_path, capsys):
         first, second = (sentences.encode(side, prompt_name=prompt) for side in sides)
         more = () if prompt == "passage" else ("--prompt", prompt)
         capsys.readouterr()
-        search_pairs.main(
-            [*map(str, (tmp_path / "ours", tmp_path / "ours", "--test", f"en-de={tmp_path / 'x'}", *more))]
-        )
+        folder = [str(tmp_path / "ours")] * 2
+        search_pairs.main([*folder, "--test", f"en-de={tmp_path / 'x'}", *more])
         result = json.loads(capsys.readouterr().out)
         expected = evaluate_similarity(cosine(first, second))
         assert (result["layer"], result["pooling"]) == (2, "first")
         assert {name: result["test"]["en-de"][name] for name in expected} == expected
         files = [f"{code}={tmp_path / 'x'}.{code}" for code in texts]
-        search_bitext.main(
-            [*map(str, (tmp_path / "ours", tmp_path / "ours", *files, *more, "--output", tmp_path / "a"))]
-        )
+        search_bitext.main([*folder, *files, *more, "--output", str(tmp_path / "a")])
         for name, rows in (("en", first), ("de", second)):
             np.save(tmp_path / f"{name}.npy", rows)
         matrices = ["--embeddings", *(str(tmp_path / f"{name}.npy") for name in texts)]

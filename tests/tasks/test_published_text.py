@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -20,7 +21,6 @@ from tests.commands import (
     classification,
     denoising,
     generation,
-    load,
     pretraining,
     run_generate,
     run_interactive,
@@ -30,6 +30,7 @@ from tests.commands import (
     translation,
 )
 from tests.published_text import SPECIAL
+from tests.tasks.initial_weights import initial
 from tests.tasks.published_data import (
     RAW,
     WORDS_OF_RAW,
@@ -106,13 +107,10 @@ def test_an_exported_classifier_of_pairs_names_the_other_framing(data, tmp_path,
             (tmp_path / f"{split}.{code}.tsv").write_text("".join(content), encoding="utf-8")
     more = cli(ffn_dim=64, max_update=1, disable_validation=True)
     run_train([*classification(data, tmp_path, tmp_path / "run"), *more])
-    model_convert.main(
-        [str(tmp_path / "run/checkpoint_last.pt"), str(tmp_path / "out"), "--data", str(data), "--lang", "en"]
-    )
-    warned = (
-        "was fine-tuned on pairs: XLMTokenizer puts one </s> between two texts, and this package two" in caplog.text
-    )
-    assert warned == is_xlm(data)
+    checkpoint = tmp_path / "run/checkpoint_last.pt"
+    model_convert.main([*map(str, (checkpoint, tmp_path / "out", "--data", data)), "--lang", "en"])
+    warning = "was fine-tuned on pairs: XLMTokenizer puts one </s> between two texts, and this package two"
+    assert (warning in caplog.text) == is_xlm(data)
 
 
 def test_an_exported_translation_model_is_read_back_with_its_sub_words(data, tmp_path):
@@ -127,34 +125,38 @@ def test_an_exported_translation_model_is_read_back_with_its_sub_words(data, tmp
     assert other.translate([RAW], "en", "de", beam=2) == one.translate([RAW], "en", "de", beam=2)
 
 
+def published_encoder(data):
+    """A random model of transformers with the words of a data folder, its vocabulary, and its ids of RAW."""
+    torch.manual_seed(0)
+    if is_xlm(data):
+        files = [data.parent / name for name in ("vocab.json", "merges.txt")]
+        more = dict(n_layers=1, n_langs=2, id2lang={0: "en", 1: "de"}, pad_token_id=2, eos_token_id=1)
+        count = len(json.loads(files[0].read_text(encoding="utf-8")))
+        model = XLMWithLMHeadModel(XLMConfig(vocab_size=count, **XLM_SIZES | more))
+        tokenizer = XLMTokenizer(*map(str, files))
+        ids = [1, *tokenizer.convert_tokens_to_ids(tokenizer._tokenize(RAW, lang="en")), 1]
+    else:
+        files = [data.parent / "vocab.txt"]
+        count = len(files[0].read_text(encoding="utf-8").splitlines())
+        sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+        model = BertForPreTraining(BertConfig(vocab_size=count, max_position_embeddings=MAX_POSITIONS, **sizes))
+        ids = BertTokenizer(str(files[0]), do_lower_case=False)(RAW)["input_ids"]
+    return model.eval(), files[0], torch.tensor([ids])
+
+
 def test_published_encoders_initialize_both_stacks_of_generation(data, files, tmp_path):
     """XGLUE's baselines, by the recipe's files: the encoder computes what theirs does, the decoder has its weights."""
     name = "xlm" if is_xlm(data) else "mbert"
-    torch.manual_seed(0)
-    if is_xlm(data):
-        words = json.loads((data.parent / "vocab.json").read_text(encoding="utf-8"))
-        more = dict(n_langs=2, id2lang={0: "en", 1: "de"}, pad_token_id=2, eos_token_id=1)
-        theirs = XLMWithLMHeadModel(XLMConfig(vocab_size=len(words), **XLM_SIZES | dict(n_layers=1), **more)).eval()
-    else:
-        count = len((data.parent / "vocab.txt").read_text(encoding="utf-8").splitlines())
-        sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
-        config = BertConfig(vocab_size=count, max_position_embeddings=MAX_POSITIONS, **sizes)
-        theirs = BertForPreTraining(config).eval()
+    theirs, vocabulary, ids = published_encoder(data)
     theirs.save_pretrained(tmp_path / "published")
-    vocabulary = "vocab.json" if is_xlm(data) else "vocab.txt"
-    shutil.copy(data.parent / vocabulary, tmp_path / "published")
+    shutil.copy(vocabulary, tmp_path / "published")
     small = cli(ffn_dim=64, heads=2, lr=0, max_update=1, disable_validation=True, init_from=tmp_path / "published")
     line = generation(data, files, tmp_path / "run", "--config", f"recipes/xglue/config/generation-{name}.yaml", *small)
     line = [word for word in line if word not in ("--arch", "xl_xdae_tiny")]
     loaded = fairseq_xl.load(trained(line), data=data)
-    if is_xlm(data):
-        reference = XLMTokenizer(*(str(data.parent / name) for name in ("vocab.json", "merges.txt")))
-        ids = torch.tensor([[1, *reference.convert_tokens_to_ids(reference._tokenize(RAW, lang="en")), 1]])
-        states = theirs.transformer(ids, langs=torch.zeros_like(ids)).last_hidden_state
-    else:
-        ids = torch.tensor([BertTokenizer(str(data.parent / "vocab.txt"), do_lower_case=False)(RAW)["input_ids"]])
-        states = theirs.bert(ids).last_hidden_state
-    assert loaded.encode([RAW], "en", pooling="first")[0] == pytest.approx(states[0, 0].detach().numpy(), abs=1e-5)
+    encode = partial(theirs.transformer, langs=torch.zeros_like(ids)) if is_xlm(data) else theirs.bert
+    first = encode(ids).last_hidden_state[0, 0].detach().numpy()
+    assert loaded.encode([RAW], "en", pooling="first")[0] == pytest.approx(first, abs=1e-5)
     state = loaded.model.state_dict()
     for part in ("qkv.weight", "out.bias"):
         assert torch.equal(*(state[f"{stack}.layers.0.self_attention.{part}"] for stack in ("encoder", "decoder")))
@@ -201,33 +203,16 @@ def test_other_sub_words_are_refused(data, titles):
 
 
 @pytest.mark.parametrize("data", ["xlm"], indirect=True)
-@pytest.mark.parametrize("container", ["pth", "json"])
-def test_published_weights_fit_the_text(data, tmp_path, container):
-    """The rows of XLM's file and of transformers' are the same symbols of our dictionary, and the ids those of XLM."""
-    root = data.parent
-    words = [line.rpartition(" ")[0] for line in (root / "vocab").read_text(encoding="utf-8").splitlines()]
-    more = dict(n_langs=2, id2lang={0: "en", 1: "de"}, pad_token_id=2, eos_token_id=1)
-    config = XLMConfig(vocab_size=len(words) + len(SPECIAL), **XLM_SIZES | dict(n_layers=1), **more)
-    theirs = XLMWithLMHeadModel(config).eval()
-    path = tmp_path / "published"
-    path.mkdir()
-    if container == "json":
-        theirs.save_pretrained(path)
-        (path / "vocab.json").write_bytes((root / "vocab.json").read_bytes())
-    else:
-        state = {name.removeprefix("transformer."): value for name, value in theirs.state_dict().items()}
-        state = {name: value for name, value in state.items() if not name.endswith("position_ids")}
-        params = {"n_heads": 2, "n_langs": 2, "id2lang": {0: "en", 1: "de"}, "emb_dim": 16, "gelu_activation": True}
-        named = dict(enumerate([*SPECIAL, *words]))
-        path = path / "mlm.pth"
-        torch.save({"model": state, "params": params, "dico_id2word": named, "dico_counts": {}}, path)
-    options = cli(framing="xlm", ffn_dim=64, init_from=path, max_update=1, updates_per_epoch=1, lr=0)
-    run_train(pretraining(data, tmp_path / "run", *options, "--disable-validation", objectives="mlm"))
-    table = load(tmp_path / "run/checkpoint_last.pt")["encoder.token_embeddings.table.weight"]
-    dictionary = XLDictionary.load(data / "dict.txt")
-    reference = XLMTokenizer(str(root / "vocab.json"), str(root / "merges.txt"))
-    ids = reference.convert_tokens_to_ids(reference._tokenize(RAW, lang="en"))
-    ours = TextEncoder(data, dictionary)(RAW, "en")[:-1]
-    given = theirs.state_dict()["transformer.embeddings.weight"]
-    assert len(ids) == len(ours) > 10 and torch.equal(table[ours], given[ids])
+def test_xlms_own_file_fits_the_text(data, tmp_path):
+    """Its rows are the same symbols of our dictionary, and the ids those of XLM."""
+    theirs, _, ids = published_encoder(data)
+    state = {name.removeprefix("transformer."): value for name, value in theirs.state_dict().items()}
+    params = {"n_heads": 2, "n_langs": 2, "id2lang": {0: "en", 1: "de"}, "emb_dim": 16, "gelu_activation": True}
+    lines = (data.parent / "vocab").read_text(encoding="utf-8").splitlines()
+    named = dict(enumerate([*SPECIAL, *(line.rpartition(" ")[0] for line in lines)]))
+    torch.save({"model": state, "params": params, "dico_id2word": named, "dico_counts": {}}, tmp_path / "mlm.pth")
+    options = cli(framing="xlm", ffn_dim=64, init_from=tmp_path / "mlm.pth")
+    table = initial(pretraining(data, tmp_path, *options, objectives="mlm"))[0]["encoder.token_embeddings.table.weight"]
+    rows, expected = TextEncoder(data, XLDictionary.load(data / "dict.txt"))(RAW, "en")[:-1], ids[0, 1:-1]
+    assert len(rows) == len(expected) > 10 and torch.equal(table[rows], state["embeddings.weight"][expected])
     assert json.loads((data / "manifest.json").read_text())["vocabulary"]["kind"] == "xlm"

@@ -13,7 +13,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.model_options import EncoderDecoderConfig
 from tests.command_line import cli
-from tests.commands import MAX_POSITIONS, evaluated, load, run_generate, run_train, translation
+from tests.commands import MAX_POSITIONS, evaluated, run_generate, translation
+from tests.tasks.initial_weights import initial
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES
 from tests.tasks.xlm_reference import Transformer, translate
 
@@ -45,10 +46,10 @@ class Model:
         with torch.no_grad():  # as after training: of the symbols, </s> alone is predicted
             self.decoder.pred_layer.proj.bias[: len(SPECIAL)] = -100.0
             self.decoder.pred_layer.proj.bias[EOS] = 3.0
-        self.write()
+        self.write(path)
 
-    def write(self, **changes):
-        """Writes the file; None leaves a key out."""
+    def write(self, path, **changes):
+        """Writes a file; None leaves a key out."""
         words = dict(enumerate(self.words))
         content = {
             "epoch": 7,
@@ -60,7 +61,7 @@ class Model:
             "dico_word2id": {word: row for row, word in words.items()},
             "dico_counts": {word: 3 * row for row, word in words.items()},
         }
-        torch.save({key: value for key, value in (content | changes).items() if value is not None}, self.path)
+        torch.save({key: value for key, value in (content | changes).items() if value is not None}, path)
 
     @torch.no_grad()
     def translation(self, source, longest=LONGEST):
@@ -80,14 +81,8 @@ def model(data_bin, tmp_path_factory):
             model.decoder.pred_layer.proj.bias[EOS] = bias / 4
         if len({len(model.translation(text[line][:-1].tolist())[0]) for line in range(EMPTY)}) > 1:
             break
-    model.write()
+    model.write(model.path)
     return model
-
-
-@pytest.fixture
-def own(data_bin, tmp_path):
-    """A model whose file a test may damage."""
-    return Model(data_bin, tmp_path / "mt.pth")
 
 
 def generate(data_bin, path, *more):
@@ -111,24 +106,19 @@ def test_generate_writes_what_xlm_writes(data_bin, corpus, model):
 
 @pytest.mark.parametrize("gelu", [True, False])
 def test_training_starts_as_the_published_model(data_bin, tmp_path, gelu):
-    """After two updates with learning rate 0 the checkpoint's logits are the file's."""
+    """Logits before the first update are the file's."""
     model = Model(data_bin, tmp_path / "mt.pth", gelu)
-    line = translation(
-        data_bin,
-        tmp_path,
-        *FORM,
-        *cli(s="en", t="de", init_encoder_from=model.path, init_decoder_from=model.path),
-        *cli(activation="gelu" if gelu else "relu", max_update=2, lr=0, disable_validation=True),
-    )
-    output = run_train(line)
-    assert f"{model.path}: published weights, new rows: [en], [de], [fr], embedding of fr" in output.log
-    assert output.log.count("published weights") == 1 and "decoder from " in output.log
-    assert f"decoder from {model.path}: " in output.log and "new: none" in output.log
-    assert f"{model.path}: not used: encoder.token_embeddings.output_bias" in output.log
+    activation, stacks = "gelu" if gelu else "relu", cli(init_encoder_from=model.path, init_decoder_from=model.path)
+    line = translation(data_bin, tmp_path, *FORM, *cli(s="en", t="de", activation=activation), *stacks)
+    state, log = initial(line)
+    assert f"{model.path}: published weights, new rows: [en], [de], [fr], embedding of fr" in log
+    assert log.count("published weights") == 1
+    assert f"decoder from {model.path}: " in log and "new: none" in log
+    assert f"{model.path}: not used: encoder.token_embeddings.output_bias" in log
     sizes = dict(embed_dim=16, ffn_dim=64, heads=HEADS, encoder_layers=LAYERS, decoder_layers=LAYERS)
-    cfg = EncoderDecoderConfig(**sizes, max_positions=MAX_POSITIONS, activation="gelu" if gelu else "relu")
+    cfg = EncoderDecoderConfig(**sizes, max_positions=MAX_POSITIONS, activation=activation)
     ours = XLEncoderDecoderModel(cfg, model.dictionary).eval()
-    ours.load_state_dict(load(tmp_path / "checkpoint_last.pt"))
+    ours.load_state_dict(state)
     source, target = [10, 7, 12, 8, 5], [9, 6, 11]
     start = model.dictionary.language_symbol("de")
     with torch.no_grad():
@@ -158,69 +148,76 @@ def test_the_dictionary_of_a_file(tmp_path, model):
         main([str(tmp_path / "list.pth"), str(tmp_path / "dict.txt")])
 
 
-def without(state, name):
-    return {key: value for key, value in state.items() if key != name}
+def changed(stack, name, to=None):
+    """A parameter of a stack becomes `to(its value)`; without `to`, those with a name like this are left out."""
+
+    def change(model):
+        state = getattr(model, stack).state_dict()
+        if to is None:
+            return {stack: {key: value for key, value in state.items() if name not in key}}
+        return {stack: state | {name: to(state[name])}}
+
+    return change
 
 
-def spoiled(model, mistake):
-    """Writes the file with an error."""
-    encoder, decoder = model.encoder.state_dict(), model.decoder.state_dict()
-    if mistake == "encoder alone":
-        model.write(model=encoder, encoder=None, decoder=None)
-    elif mistake == "other words":
-        model.words[20] = "other"
-        model.write()
-    elif mistake == "missing":
-        model.write(decoder=without(decoder, "encoder_attn.1.k_lin.weight"))
-    elif mistake == "missing in the encoder":
-        model.write(encoder=without(encoder, "layer_norm1.0.bias"))
-    elif mistake == "no output":
-        model.write(decoder={name: value for name, value in decoder.items() if "pred_layer" not in name})
-    elif mistake == "no decoder's parameters":
-        model.write(decoder=[1])
-    elif mistake == "untied":
-        model.write(decoder=decoder | {"pred_layer.proj.weight": decoder["embeddings.weight"] + 1})
-    elif mistake == "n_langs":
-        model.write(decoder=decoder | {"lang_embeddings.weight": decoder["lang_embeddings.weight"][:2]})
-    elif mistake == "n_langs of both":
-        languages = encoder["lang_embeddings.weight"][:2]
-        both = {"lang_embeddings.weight": languages}
-        model.write(encoder=encoder | both, decoder=decoder | both)
-    elif mistake == "order":
-        model.params["lang2id"] = {"en": 0, "xx": 1, "de": 2}
-        model.write()
-    elif mistake == "languages":
-        model.params["id2lang"] = {0: "ro", 1: "xx", 2: "en"}
-        model.params.pop("lang2id")
-        model.write()
-    elif mistake == "code":
-        model.write(params=Anything())
+def with_params(change):
+    return lambda model: {"params": {key: value for key, value in (model.params | change).items() if value is not None}}
 
 
 class Anything:
     """An object that is no plain data."""
 
 
+FEWER = [changed(stack, "lang_embeddings.weight", to=lambda rows: rows[:2]) for stack in ("encoder", "decoder")]
+#: what changes (a model -> keys of its file), message
 MISTAKES = {
-    "encoder alone": "mt.pth holds no decoder; use --init-from to start a translation model from it",
-    "other words": "the rows of .*mt.pth are not those of .*dict.txt: symbol 10 is 'other' there and '.*' here",
-    "missing": "mt.pth: its decoder: the weights are not of this kind of model: encoder_attn.1.k_lin.weight missing, "
-    "nothing unexpected",
-    "missing in the encoder": "layer_norm1.0.bias missing",
-    "no output": "mt.pth: its decoder: the weights have no output layer",
-    "no decoder's parameters": r"mt.pth: its decoder: \[1\] stands where parameters are expected",
-    "untied": "mt.pth: its decoder: pred_layer.proj.weight differs from embeddings.weight",
-    "n_langs": "mt.pth: its encoder has 3 language embeddings, its decoder 2",
-    "n_langs of both": "mt.pth: it has 2 language embeddings, and its 'id2lang' doesn't name them all",
-    "order": "mt.pth: its 'id2lang' .* and its 'lang2id' .* number the languages differently",
-    "languages": "mt.pth was trained for ro-xx, ro-en, xx-ro, xx-en, en-ro, en-xx, not for en-de",
-    "code": "mt.pth was refused: it holds .*Anything, and a checkpoint may hold only tensors and plain data",
+    "encoder alone": (
+        lambda model: {"model": model.encoder.state_dict(), "encoder": None, "decoder": None},
+        "mt.pth holds no decoder; use --init-from to start a translation model from it",
+    ),
+    "other words": (
+        lambda model: {"dico_id2word": dict(enumerate(model.words)) | {20: "other"}},
+        "the rows of .*mt.pth are not those of .*dict.txt: symbol 10 is 'other' there and '.*' here",
+    ),
+    "missing": (
+        changed("decoder", "encoder_attn.1.k_lin.weight"),
+        "mt.pth: its decoder: the weights are not of this kind of model: encoder_attn.1.k_lin.weight missing, "
+        "nothing unexpected",
+    ),
+    "missing in the encoder": (changed("encoder", "layer_norm1.0.bias"), "layer_norm1.0.bias missing"),
+    "no output": (changed("decoder", "pred_layer"), "mt.pth: its decoder: the weights have no output layer"),
+    "no decoder's parameters": (
+        lambda model: {"decoder": [1]},
+        r"mt.pth: its decoder: \[1\] stands where parameters are expected",
+    ),
+    "untied": (
+        changed("decoder", "pred_layer.proj.weight", to=lambda rows: rows + 1),
+        "mt.pth: its decoder: pred_layer.proj.weight differs from embeddings.weight",
+    ),
+    "n_langs": (FEWER[1], "mt.pth: its encoder has 3 language embeddings, its decoder 2"),
+    "n_langs of both": (
+        lambda model: FEWER[0](model) | FEWER[1](model),
+        "mt.pth: it has 2 language embeddings, and its 'id2lang' doesn't name them all",
+    ),
+    "order": (
+        with_params({"lang2id": {"en": 0, "xx": 1, "de": 2}}),
+        "mt.pth: its 'id2lang' .* and its 'lang2id' .* number the languages differently",
+    ),
+    "languages": (
+        with_params({"id2lang": {0: "ro", 1: "xx", 2: "en"}, "lang2id": None}),
+        "mt.pth was trained for ro-xx, ro-en, xx-ro, xx-en, en-ro, en-xx, not for en-de",
+    ),
+    "code": (
+        lambda model: {"params": Anything()},
+        "mt.pth was refused: it holds .*Anything, and a checkpoint may hold only tensors and plain data",
+    ),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_files_that_cannot_be_used_to_generate(data_bin, own, mistake):
-    spoiled(own, mistake)
-    with pytest.raises(UserError, match=MISTAKES[mistake]) as error:
-        generate(data_bin, own.path)
+def test_files_that_cannot_be_used_to_generate(data_bin, model, tmp_path, mistake):
+    change, message = MISTAKES[mistake]
+    model.write(tmp_path / "mt.pth", **change(model))
+    with pytest.raises(UserError, match=message) as error:
+        generate(data_bin, tmp_path / "mt.pth")
     assert "\n" not in str(error.value)

@@ -1,5 +1,6 @@
 """A stopped training resumes with the losses and parameters of an uninterrupted one, bit-identically."""
 
+import functools
 import json
 import multiprocessing
 import os
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fairseq import checkpoint_utils, options
+from fairseq import options
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
@@ -35,7 +36,7 @@ from tests.commands import (
     translation,
     unsupervised,
 )
-from tests.tasks.resuming import SAVING, WITH_WORKERS, losses_after
+from tests.tasks.resuming import LAST as CHECKPOINT, SAVING, WITH_WORKERS, check_stop, losses_after
 from tests.warm_python import python
 
 UPDATES = 5  # updates of an epoch of pre-training
@@ -74,86 +75,72 @@ LAST = 13  # updates of a whole run: in epoch 3
 
 @pytest.fixture(scope="module")
 def uninterrupted(data_bin, tmp_path_factory):
-    """A function: name of a run -> (output, final parameters); each run is made once."""
-    made = {}
+    """A function: name of a run -> (folder, output); each run is made once.
 
+    The stops of the tests are within epochs 1 and 2 and at their ends.
+    """
+
+    @functools.cache
     def run(name):
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            output = run_train([*RUNS[name](data_bin, folder), "--max-update", LAST, "--disable-validation"])
-            made[name] = output, load(folder / "checkpoint_last.pt")
-        return made[name]
+        folder = tmp_path_factory.mktemp(name)
+        output = run_train([*RUNS[name](data_bin, folder), "--max-update", LAST, "--disable-validation"])
+        messages = (record.getMessage() for record in output.records if record.name == INTERVAL)
+        entries = [json.loads(message) for message in messages if message.startswith("{")]
+        ends = {entry["epoch"]: int(entry["num_updates"]) for entry in entries}
+        assert len(output.updates) == LAST and ends[1] == UPDATES and UPDATES + 2 < ends[2] <= LAST
+        assert len(set(output.losses)) > LAST - 1
+        return folder, output
 
     return run
 
 
-def epochs(output):
-    """{epoch: its last update so far}, from the log."""
-    messages = (record.getMessage() for record in output.records if record.name == INTERVAL)
-    entries = (json.loads(message) for message in messages if message.startswith("{"))
-    return {entry["epoch"]: int(entry["num_updates"]) for entry in entries}
-
-
-def test_runs_are_long_enough(uninterrupted):
-    """For every kind of run, the stops of the tests below are within epochs 1 and 2 and at their ends."""
-    for name in RUNS:
-        output, _ = uninterrupted(name)
-        ends = epochs(output)
-        assert len(output.updates) == LAST and ends[1] == UPDATES and UPDATES + 2 < ends[2] <= LAST, (name, ends)
-        assert len(set(output.losses)) > LAST - 1
-
-
-WORKERS = {"0-workers": (CPU, [3, UPDATES, UPDATES + 2]), "2-workers": (WITH_WORKERS, [3, UPDATES + 2])}
+def check_rest(rest, folder, whole, stop):
+    """`rest`, resumed in `folder` after update `stop`, has losses and last parameters of `whole`, (folder, output)."""
+    assert losses_after(rest, 0) == losses_after(whole[1], stop)
+    assert equal_parameters(load(folder / CHECKPOINT), load(whole[0] / CHECKPOINT))
 
 
 @pytest.mark.parametrize(
-    "stop, workers",
-    [pytest.param(stop, workers, id=f"{stop}-{name}") for name, (workers, stops) in WORKERS.items() for stop in stops],
+    "name, stop, workers",
+    [
+        ("alternate", 3, WITH_WORKERS),
+        ("alternate", UPDATES, CPU),
+        ("translation", UPDATES, CPU),
+        ("translation", UPDATES + 2, WITH_WORKERS),
+        *((name, UPDATES + 2, CPU) for name in RUNS if name not in ("alternate", "translation", "cycle-frequency-2")),
+    ],
 )
-@pytest.mark.parametrize("name", ["alternate", "translation"])
 def test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, stop, workers):
-    whole, parameters = uninterrupted(name)
-    line = [*RUNS[name](data_bin, tmp_path), *SAVING]
-    first = run_train([*line, "--max-update", stop], workers)
-    assert losses_after(first, 0) == losses_after(whole, 0)[:stop]
-    rest = run_train([*line, "--max-update", LAST], workers)
-    assert losses_after(rest, 0) == losses_after(whole, stop)
-    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
-    assert "other settings" not in rest.log
+    def line(folder, *more):
+        return [*RUNS[name](data_bin, folder), *SAVING, *more]
 
-
-@pytest.mark.parametrize("name", sorted(set(RUNS) - {"alternate", "translation"}))
-def test_resume_is_exact_for_other_schedules_and_update_frequencies(data_bin, tmp_path, uninterrupted, name):
-    test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, UPDATES + 2, CPU)
+    check_stop(line, tmp_path, uninterrupted(name), stop, LAST, workers)
 
 
 def test_blocks_are_short_during_the_warm_up(uninterrupted):
     """In the first epoch, which begins before update `warmup_length_updates`."""
-    samples = uninterrupted("sentence-blocks")[0].samples
+    samples = uninterrupted("sentence-blocks")[1].samples
     longest = [max(sample["batch"]["tokens"].size(1) for sample in samples[number]) for number in sorted(samples)]
     assert max(longest[:UPDATES]) == 12 and 24 < min(longest[UPDATES:]) <= max(longest) <= 32
 
 
 def test_resume_after_every_update(data_bin, tmp_path, uninterrupted):
-    whole, parameters = uninterrupted("cycle-frequency-2")
+    """Of those until the second one of epoch 2."""
+    folder, whole = uninterrupted("cycle-frequency-2")
     line = [*RUNS["cycle-frequency-2"](data_bin, tmp_path), *SAVING]
     updates = {}
-    for stop in range(1, 8):
+    for stop in (*range(1, 8), LAST):
         updates |= run_train([*line, "--max-update", stop]).updates
-    updates |= run_train([*line, "--max-update", LAST]).updates
     assert updates == whole.updates
     assert all(len(micro_steps) == 2 for micro_steps in updates.values())
-    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
+    assert equal_parameters(load(tmp_path / CHECKPOINT), load(folder / CHECKPOINT))
 
 
 def test_resume_from_an_earlier_checkpoint(data_bin, tmp_path, uninterrupted):
-    whole, _ = uninterrupted("alternate")
-    line = RUNS["alternate"](data_bin, tmp_path)
-    run_train([*line, "--max-update", 9, "--save-interval-updates", 1, "--disable-validation"])
-    rest = run_train(
-        [*line, "--max-update", LAST, "--restore-file", tmp_path / "checkpoint_2_7.pt", "--disable-validation"]
-    )
-    assert losses_after(rest, 0) == losses_after(whole, 7)
+    line = [*RUNS["alternate"](data_bin, tmp_path), "--disable-validation"]
+    run_train([*line, "--max-update", 8, "--save-interval-updates", 1])
+    rest = run_train([*line, "--max-update", LAST, "--restore-file", tmp_path / "checkpoint_2_7.pt"])
+    check_rest(rest, tmp_path, uninterrupted("alternate"), 7)
 
 
 def test_other_settings_are_reported(data_bin, tmp_path):
@@ -167,10 +154,11 @@ def test_other_settings_are_reported(data_bin, tmp_path):
         "the weights are the checkpoint's), --lr [0.5] (was [0.002])"
     )
     assert f"checkpoint_last.pt is resumed with other settings than before: {settings}\n" in log
-    log = run_train(
-        [*line, *cli(save_dir=tmp_path / "new", restore_file=tmp_path / "checkpoint_last.pt", max_update=3, lr=0.1)]
-    ).log
-    assert "other settings" not in log  # another run's checkpoint
+    elsewhere = cli(save_dir=tmp_path / "new", restore_file=tmp_path / "checkpoint_last.pt", max_update=3, lr=0.1)
+    assert "other settings" not in run_train([*line, *elsewhere]).log  # another run's checkpoint
+    (tmp_path / "copy").symlink_to(data_bin)
+    log = run_train([tmp_path / "copy", *line[1:], "--max-update", 3, "--max-tokens", 200, *more]).log
+    assert f"DATA {tmp_path / 'copy'} (was {data_bin}), --max-tokens 200 (was 256)\n" in log
 
 
 def test_options_of_the_run_replace_those_of_the_checkpoint(data_bin, tmp_path):
@@ -185,14 +173,6 @@ def test_options_of_the_run_replace_those_of_the_checkpoint(data_bin, tmp_path):
     assert state["extra_state"]["best"] == state["extra_state"]["val_loss"]  # not the loss of the first validation
     with pytest.raises(UserError, match="was trained with .*--optimizer adam, .*--optimizer sgd, .*--reset-optimizer"):
         run_train([*line, 3, "--optimizer", "sgd"])
-
-
-def test_another_data_folder_is_told(data_bin, tmp_path):
-    line = [*RUNS["alternate"](data_bin, tmp_path), "--disable-validation"]
-    run_train([*line, "--max-update", 1])
-    (tmp_path / "copy").symlink_to(data_bin)
-    told = run_train([tmp_path / "copy", *line[1:], "--max-update", 2, "--max-tokens", 200]).log
-    assert f"DATA {tmp_path / 'copy'} (was {data_bin}), --max-tokens 200 (was 256)\n" in told
 
 
 def test_an_epoch_that_became_too_short_is_one_sentence(data_bin, tmp_path):
@@ -213,21 +193,23 @@ def test_what_changes_no_update_is_not_told(data_bin, tmp_path):
     assert settings.other_settings(*(configuration(parser(), each) for each in (line, again))) == []
 
 
-def test_validation_changes_no_loss(data_bin, tmp_path, uninterrupted):
-    for name in ("alternate", "translation"):
-        whole, parameters = uninterrupted(name)
-        folder = tmp_path / name
-        seen = run_train([*RUNS[name](data_bin, folder), "--max-update", LAST, "--validate-interval-updates", 2])
-        assert seen.updates == whole.updates
-        assert equal_parameters(load(folder / "checkpoint_last.pt"), parameters)
-        assert seen.log.count("validation on valid after ") > 6
+@pytest.mark.parametrize("name", ["alternate", "translation"])
+def test_validation_changes_no_loss(data_bin, tmp_path, uninterrupted, name):
+    seen = run_train([*RUNS[name](data_bin, tmp_path), "--max-update", LAST, "--validate-interval-updates", 4])
+    check_rest(seen, tmp_path, uninterrupted(name), 0)
+    assert seen.log.count("validation on valid after ") > 4
 
 
 # Killed and terminated
 
 
-def saved_updates(folder):
-    return [int(path.stem.split("_")[2]) for path in folder.glob("checkpoint_*_*.pt")]
+def last_update(folder):
+    return max((int(path.stem.split("_")[2]) for path in folder.glob("checkpoint_*_*.pt")), default=0)
+
+
+def updates_of(path):
+    """The number of updates of a checkpoint."""
+    return load_plain(path)["optimizer_history"][-1]["num_updates"]
 
 
 def wait_for(condition, process_is_alive):
@@ -253,7 +235,7 @@ def test_resume_after_kill_9(data_bin, tmp_path, name, defaults):
             target=run_train, args=([*line, "--max-update", 5000], defaults)
         )
         endless.start()
-        wait_for(lambda: max(saved_updates(tmp_path / "killed"), default=0) > reached, endless.is_alive)
+        wait_for(lambda: last_update(tmp_path / "killed") > reached, endless.is_alive)
         if not reached:
             with pytest.raises(UserError, match=f"process {endless.pid} on .* is already training there; wait"):
                 run_train([*line, "--max-update", 5000])
@@ -261,17 +243,14 @@ def test_resume_after_kill_9(data_bin, tmp_path, name, defaults):
         os.kill(endless.pid, signal.SIGKILL)
         endless.join()
         assert endless.exitcode == -signal.SIGKILL
-        reached = max(saved_updates(tmp_path / "killed"))
-    last = reached + 4
-    history = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "killed/checkpoint_last.pt"))["optimizer_history"]
-    saved = history[-1]["num_updates"]
+        reached = last_update(tmp_path / "killed")
+    last, saved = reached + 4, updates_of(tmp_path / "killed" / CHECKPOINT)
     # killed before checkpoint_last was renamed, or after, or after the end of an epoch, which saves only that file
     assert reached - 1 <= saved <= reached + 1
     rest = run_train([*line, "--max-update", last])
     assert min(rest.updates) == saved + 1
     whole = run_train([*RUNS[name](data_bin, tmp_path / "whole"), "--max-update", last, "--disable-validation"])
-    assert losses_after(rest, 0) == losses_after(whole, min(rest.updates) - 1)
-    assert equal_parameters(*(load(tmp_path / run / "checkpoint_last.pt") for run in ("killed", "whole")))
+    check_rest(rest, tmp_path / "killed", (tmp_path / "whole", whole), saved)
 
 
 def terminate_in(monkeypatch, step, place):
@@ -287,34 +266,25 @@ def terminate_in(monkeypatch, step, place):
     monkeypatch.setattr(XLTask, step, interrupted)
 
 
-@pytest.mark.parametrize("place", [1, 2 * UPDATES + 2])
-@pytest.mark.parametrize("name", ["cycle-frequency-2", "translation"])
+@pytest.mark.parametrize("name, place", [("cycle-frequency-2", 1), ("translation", 2 * UPDATES + 2)])
 def test_resume_after_sigterm_in_an_update(data_bin, tmp_path, uninterrupted, monkeypatch, name, place):
     """The update in progress is finished and saved, even if the signal comes in its first micro-step."""
-    whole, parameters = uninterrupted(name)
     line = [*RUNS[name](data_bin, tmp_path), "--max-update", LAST]
     with monkeypatch.context() as patch:
         terminate_in(patch, "train_step", place)
         first = run_train(line)
-    stop = -(-place // 2) if name.endswith("2") else place
-    assert max(first.updates) == stop and "SIGTERM" in first.log
-    assert first.log.count("validation on valid after ") == (stop - 1) // UPDATES  # none on the way out
-    rest = run_train(line)
-    assert losses_after(rest, 0) == losses_after(whole, stop)
-    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
+    assert max(first.updates) == place and "SIGTERM" in first.log
+    assert first.log.count("validation on valid after ") == (place - 1) // UPDATES  # none on the way out
+    check_rest(run_train(line), tmp_path, uninterrupted(name), place)
 
 
-@pytest.mark.parametrize("name", ["alternate", "translation"])
-def test_resume_after_sigterm_in_validation(data_bin, tmp_path, uninterrupted, monkeypatch, name):
-    whole, parameters = uninterrupted(name)
-    line = [*RUNS[name](data_bin, tmp_path), "--max-update", LAST]
+def test_resume_after_sigterm_in_validation(data_bin, tmp_path, uninterrupted, monkeypatch):
+    line = [*RUNS["translation"](data_bin, tmp_path), "--max-update", LAST]
     with monkeypatch.context() as patch:
         terminate_in(patch, "valid_step", 1)
         first = run_train(line)
     assert max(first.updates) == UPDATES + 1  # what was validated, the first epoch, and one more
-    rest = run_train(line)
-    assert losses_after(rest, 0) == losses_after(whole, UPDATES + 1)
-    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
+    check_rest(run_train(line), tmp_path, uninterrupted("translation"), UPDATES + 1)
 
 
 def test_a_stop_is_logged_whenever_its_signal_comes(caplog):
@@ -350,8 +320,7 @@ def test_a_signal_after_the_last_update_stops_the_recipe(data_bin, tmp_path, mon
     terminate_in(monkeypatch, "valid_step", 1)
     with one_run(), pytest.raises(SystemExit) as ended:
         distributed_utils.call_main(cfg, train.main)
-    saved = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
-    assert ended.value.code == 75 and saved["optimizer_history"][-1]["num_updates"] == 2
+    assert ended.value.code == 75 and updates_of(tmp_path / CHECKPOINT) == 2
 
 
 def test_interrupted_once_and_twice(data_bin, tmp_path, monkeypatch):
@@ -378,24 +347,11 @@ def test_sigterm_saves_and_exits(data_bin, tmp_path):
     """The command in a process of its own ends with 75: the next step of a script needs all of the training."""
     line = [*RUNS["alternate"](data_bin, tmp_path / "terminated"), *WITH_WORKERS, "--disable-validation"]
     (tmp_path / "cpu.yaml").write_text("cpu: true\n", encoding="utf-8")
-    command = [
-        "-m",
-        "fairseq_cli.train",
-        *line,
-        "--log-file",
-        tmp_path / "train.log",
-        "--config",
-        tmp_path / "cpu.yaml",
-    ]
+    command = ["-m", "fairseq_cli.train", *line, *cli(log_file=tmp_path / "train.log", config=tmp_path / "cpu.yaml")]
     log = tmp_path / "log"
     with open(log, "wb") as stream:
-        process = subprocess.Popen(
-            [python(), *map(str, command), "--max-update", "100000"],
-            cwd=ROOT,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+        streams = dict(stdout=stream, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([python(), *map(str, command), "--max-update", "100000"], cwd=ROOT, **streams)
     try:
         wait_for(lambda: "update 3 of" in log.read_text(), lambda: process.poll() is None)
         process.send_signal(signal.SIGTERM)
@@ -409,14 +365,12 @@ def test_sigterm_saves_and_exits(data_bin, tmp_path):
         assert detail not in shown
     assert "'_name': None" in kept and " | INFO | fairseq.data.iterators | grouped total_num_itrs" in kept
     assert " | WARNING | fairseq_xl.engine.stopping | SIGTERM: saving after this update" in kept
-    saved = tmp_path / "terminated" / "checkpoint_last.pt"
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(saved))
-    stop = state["optimizer_history"][-1]["num_updates"]
-    last = stop + 3
-    rest = run_train([*line, "--max-update", last])
-    whole = run_train([*RUNS["alternate"](data_bin, tmp_path / "whole"), "--max-update", last, "--disable-validation"])
-    assert losses_after(rest, 0) == losses_after(whole, stop)
-    assert equal_parameters(load(saved), load(tmp_path / "whole" / "checkpoint_last.pt"))
+    stop = updates_of(tmp_path / "terminated" / CHECKPOINT)
+    rest = run_train([*line, "--max-update", stop + 3])
+    whole = run_train(
+        [*RUNS["alternate"](data_bin, tmp_path / "whole"), *cli(max_update=stop + 3, disable_validation=True)]
+    )
+    check_rest(rest, tmp_path / "terminated", (tmp_path / "whole", whole), stop)
 
 
 def test_resume_waits_as_long_as_an_uninterrupted_run_for_early_stopping(data_bin, tmp_path):
@@ -430,7 +384,7 @@ def test_resume_waits_as_long_as_an_uninterrupted_run_for_early_stopping(data_bi
     last = max(whole.updates)
     assert 4 <= last < 60
     stopped = 0
-    for limit in (number for number in range(2, 62, 2) if number != last):
+    for limit in (number for number in range(3, 62, 3) if number != last):
         seen = run_train([*line(tmp_path / "parts"), "--max-update", limit]).updates
         stopped = max(seen, default=stopped)
         if stopped < limit:
@@ -443,15 +397,6 @@ def test_resume_waits_as_long_as_an_uninterrupted_run_for_early_stopping(data_bi
     assert run_train([*line(tmp_path / "parts"), "--max-update", 60, "--patience", 4]).updates
 
 
-def test_a_finished_run_stays_as_it_is(data_bin, tmp_path):
-    line = pretraining(data_bin, tmp_path, "--updates-per-epoch", UPDATES, "--max-update", 3, "--disable-validation")
-    run_train(line)
-    written = (tmp_path / "checkpoint_last.pt").read_bytes()
-    again = run_train(line)
-    assert not again.updates and "nothing to do: 3 updates are made" in again.log
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == written
-
-
 def test_a_checkpoint_with_all_updates_cannot_be_continued(data_bin, tmp_path):
     """fairseq would end without a checkpoint; in a run's own folder it is a finished run."""
     first = tmp_path / "first/checkpoint_last.pt"
@@ -462,7 +407,10 @@ def test_a_checkpoint_with_all_updates_cannot_be_continued(data_bin, tmp_path):
             run_train([*line, "--max-update", limit])
     assert not list((tmp_path / "second").glob("*.pt"))
     assert run_train([*line, "--max-update", 4]).updates
-    assert "nothing to do: 4 updates are made" in run_train([*line, "--max-update", 4]).log
+    written = (tmp_path / "second" / CHECKPOINT).read_bytes()
+    again = run_train([*line, "--max-update", 4])
+    assert not again.updates and "nothing to do: 4 updates are made" in again.log
+    assert (tmp_path / "second" / CHECKPOINT).read_bytes() == written
 
 
 def test_a_checkpoint_written_before_an_option_existed_is_continued(data_bin, tmp_path, caplog):

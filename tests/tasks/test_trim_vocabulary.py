@@ -2,12 +2,12 @@
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 import sentencepiece
 import torch
-import yaml
 
 import fairseq_xl
 from fairseq_xl.checkpoints import language_modules, sentencepiece_surgery
@@ -17,13 +17,11 @@ from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
-from fairseq_xl.io.checkpoints import load_plain
-from preprocess import binarize
-from preprocess.pipeline import prepare
 from preprocess.verification import verify
 from tests.builders import write_task
+from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, trained, translation
-from tests.tasks.conftest import preprocess_here
+from tests.tasks.conftest import prepare_here
 from tests.tasks.published_data import data as published  # noqa: F401
 from tests.tasks.tiny_text import WORDS, sentences
 
@@ -103,10 +101,7 @@ def test_preprocess_makes_more_text_for_it(trimmed, corpus, tmp_path):
     """With its vocabulary; the same as the command makes of the binarized text."""
     mono = {split: str(corpus / f"{split}.en") for split in ("train", "valid")}
     described = {"languages": ["en"], "monolingual": {"en": mono}}
-    (tmp_path / "en.yaml").write_text(yaml.safe_dump(described), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binarize, "run_fairseq", preprocess_here)
-        prepare(tmp_path / "en.yaml", tmp_path / "data", vocabulary_from=trimmed)
+    prepare_here(described, tmp_path, "data", vocabulary_from=trimmed)
     for split in ("train", "valid"):
         for end in ("bin", "idx"):
             name = f"en/{split}.{end}"
@@ -138,30 +133,6 @@ def test_hidden_states_are_equal_and_so_are_logits(english, checkpoint, trimmed)
         torch.testing.assert_close(old.output(hidden[0])[..., rows], new.output(hidden[1]), rtol=0, atol=1e-6)
 
 
-def test_sentence_embeddings_are_equal(english, checkpoint, trimmed):
-    text = sentences(["en"], 30, "retrieved")["en"]
-    embedders = [Embedder(checkpoint, english), Embedder(trimmed / "checkpoint.pt", trimmed)]
-    one, other = (embed(text, "en", embed.choices) for embed in embedders)
-    assert all(np.array_equal(one[choice], other[choice]) for choice in one)
-
-
-def optimizer_state(path):
-    """{parameter: its moments}"""
-    state = load_plain(path)
-    return dict(zip(state["model"], state["last_optimizer_state"]["state"].values(), strict=True))
-
-
-def test_the_optimizer_state_is_cut_by_row(english, checkpoint, trimmed):
-    rows = kept_rows(english, trimmed)
-    before, after = optimizer_state(checkpoint), optimizer_state(trimmed / "checkpoint.pt")
-    for name, moments in before.items():
-        for key in ("exp_avg", "exp_avg_sq"):
-            expected = moments[key][rows] if name in (TOKENS, BIAS) else moments[key]
-            assert torch.equal(after[name][key], expected), name
-        assert after[name]["step"] == moments["step"]
-    assert before[TOKENS]["exp_avg"][rows].any()
-
-
 def test_pretraining_goes_on(trimmed, tmp_path, data_bin):
     more = ["--restore-file", trimmed / "checkpoint.pt", "--max-update", 5, "--disable-validation"]
     assert list(run_train(pretraining(trimmed, tmp_path / "on", *more, objectives="mlm")).updates) == [4, 5]
@@ -183,7 +154,7 @@ def tagged(data_bin, tmp_path_factory):
     return files, kept, part_of(data_bin, root / "data", "en-de")
 
 
-RUNS = {"32 bits": [], "fp16": ["--fp16"], "bf16": ["--bf16"], "frozen": ["--freeze", "encoder.embeddings.*,*norm*"]}
+RUNS = {"32 bits": [], "fp16": ["--fp16"], "frozen": ["--bf16", "--freeze", "encoder.embeddings.*,*norm*"]}
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -210,61 +181,67 @@ def test_finetuning_goes_on_bit_for_bit(tagged, tmp_path, run):
         assert run_train(line("reset", 6, *cut, "--reset-optimizer", data=output)).losses != expected.losses
 
 
-def test_both_stacks_of_a_translation_model(data_bin, tmp_path):
-    data = part_of(data_bin, tmp_path / "data", "en-de")
-    run_train(translation(data, tmp_path / "run", "-s", "en", "-t", "de", *SHORT))
-    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
-    main([str(last), "--data", str(data), "--output", str(output)])
-    rows, before, after = kept_rows(data, output), load(last), load(output / "checkpoint.pt")
-    tables = {name for name in before if name.endswith(("table.weight", "output_bias"))}
-    assert len(tables) == 3
-    for name, value in before.items():
-        assert torch.equal(after[name], value[rows] if name in tables else value), name
-    more = ["--restore-file", output / "checkpoint.pt", "--max-update", 4, "--disable-validation"]
-    assert list(run_train(translation(output, tmp_path / "on", "-s", "en", "-t", "de", *more)).updates) == [4]
+def cut(data, folder, line):
+    """Trains a line of fairseq-train in `folder` and cuts its vocabulary to `data`: the checkpoint and the output."""
+    last = trained(line(data, folder / "run", *SHORT))
+    main([str(last), "--data", str(data), "--output", str(folder / "out")])
+    return last, folder / "out"
 
 
-def test_a_language_module_stays_with_its_body(english, tmp_path):
-    run_train(pretraining(english, tmp_path / "run", "--arch", "xl_monotrans_tiny", *SHORT, objectives="mlm"))
-    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
-    main([str(last), "--data", str(english), "--output", str(output)])
-    modules = [language_modules.extract(open_checkpoint(path)) for path in (last, output / "checkpoint.pt")]
-    assert modules[0].body == modules[1].body and modules[0].dictionary != modules[1].dictionary
-    text = sentences(["en"], 10, "module")["en"]
-    embedders = [Embedder(last, english), Embedder(output / "checkpoint.pt", output)]
-    one, other = (embed(text, "en", embed.choices) for embed in embedders)
-    assert all(np.array_equal(one[choice], other[choice]) for choice in one)
-
-
-def test_published_vocabularies(published, tmp_path):
-    """XLM's codes and WordPiece, with the tokenizers that the manifest names."""
-    data = part_of(published, tmp_path / "data", "en")
-    run_train(pretraining(data, tmp_path / "run", *SHORT, objectives="mlm"))
-    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
-    main([str(last), "--data", str(data), "--output", str(output)])
-    manifest = json.loads((output / "manifest.json").read_text(encoding="utf-8"))
-    assert verify(output) == len(manifest["fingerprints"]) and len(kept_rows(data, output)) < len(kept_rows(data, data))
-    text = sentences(["en"], 10, "published")["en"]
+def check_embeddings(last, data, output):
+    """Sentences have the same embeddings with the checkpoint `last` of `data` and with what was cut from it."""
+    text = sentences(["en"], 20, "retrieved")["en"]
     embedders = [Embedder(last, data), Embedder(output / "checkpoint.pt", output)]
     one, other = (embed(text, "en", embed.choices) for embed in embedders)
     assert all(np.array_equal(one[choice], other[choice]) for choice in one)
 
 
+def test_both_stacks_of_a_translation_model(data_bin, tmp_path):
+    def line(data, folder, *more):
+        return translation(data, folder, "-s", "en", "-t", "de", *more)
+
+    data = part_of(data_bin, tmp_path / "data", "en-de")
+    last, output = cut(data, tmp_path, line)
+    rows, before, after = kept_rows(data, output), load(last), load(output / "checkpoint.pt")
+    tables = {name for name in before if name.endswith(("table.weight", "output_bias"))}
+    assert len(tables) == 3
+    for name, value in before.items():
+        assert torch.equal(after[name], value[rows] if name in tables else value), name
+    more = cli(restore_file=output / "checkpoint.pt", max_update=4, disable_validation=True)
+    assert list(run_train(line(output, tmp_path / "on", *more)).updates) == [4]
+
+
+def test_a_language_module_stays_with_its_body(english, tmp_path):
+    line = partial(pretraining, objectives="mlm")
+    last, output = cut(english, tmp_path, lambda *words: line(*words, "--arch", "xl_monotrans_tiny"))
+    modules = [language_modules.extract(open_checkpoint(path)) for path in (last, output / "checkpoint.pt")]
+    assert modules[0].body == modules[1].body and modules[0].dictionary != modules[1].dictionary
+    check_embeddings(last, english, output)
+
+
+def test_published_vocabularies(published, tmp_path):
+    """XLM's codes and WordPiece, with the tokenizers that the manifest names."""
+    data = part_of(published, tmp_path / "data", "en")
+    last, output = cut(data, tmp_path, partial(pretraining, objectives="mlm"))
+    manifest = json.loads((output / "manifest.json").read_text(encoding="utf-8"))
+    assert verify(output) == len(manifest["fingerprints"]) and len(kept_rows(data, output)) < len(kept_rows(data, data))
+    check_embeddings(last, data, output)
+
+
 # Wrong input: one sentence, and nothing is written
 
 
-def another_model(data):
+def other_pieces(data):
     model = sentencepiece_surgery.read_model(data / "sentencepiece.model")
     cut = sentencepiece_surgery.remove_pieces(model, set(), set(sentencepiece_surgery.ordinary_pieces(model)))
     (data / "sentencepiece.model").write_bytes(cut.SerializeToString())
+    (data / "manifest.json").unlink()
 
 
-def removed(name):
-    return lambda data: (data / name).unlink()
-
-
-def without_text(data):
-    shutil.rmtree(data / "en")
+def other_symbol(data):
+    text = (data / "dict.txt").read_text(encoding="utf-8")
+    (data / "dict.txt").write_text(text.replace("▁Haus ", "▁Huis "), encoding="utf-8")
+    (data / "manifest.json").unlink()
 
 
 def joined(data):
@@ -272,29 +249,21 @@ def joined(data):
     (data / "manifest.json").write_text(json.dumps(manifest | {"disjoint": {"en": ""}}))
 
 
-def other_piece(data):
-    text = (data / "dict.txt").read_text(encoding="utf-8")
-    (data / "dict.txt").write_text(text.replace("▁Haus ", "▁Huis "), encoding="utf-8")
-
-
-MISTAKES = {
-    "another dictionary": ([removed("manifest.json"), other_piece], "was trained with another dictionary"),
-    "half a text": (
-        [removed("en/train.idx")],
-        "no binarized text of language 'en' there: train.idx is missing, but train.bin exists",
-    ),
-    "no text": ([without_text], "has no binarized text, which `fairseq-xl data prepare` writes"),
-    "another model": ([removed("manifest.json"), another_model], "sentencepiece.model has other sub-words than"),
-    "joined languages": ([joined], "has sub-words for each language"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_data_folder_that_does_not_fit(english, checkpoint, tmp_path, mistake):
-    changes, message = MISTAKES[mistake]
-    shutil.copytree(english, tmp_path / "data")
-    for change in changes:
-        change(tmp_path / "data")
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (other_symbol, "was trained with another dictionary"),
+        (
+            lambda data: (data / "en/train.idx").unlink(),
+            "no binarized text of language 'en' there: train.idx is missing, but train.bin exists",
+        ),
+        (lambda data: shutil.rmtree(data / "en"), "has no binarized text, which `fairseq-xl data prepare` writes"),
+        (other_pieces, "sentencepiece.model has other sub-words than"),
+        (joined, "has sub-words for each language"),
+    ],
+)
+def test_a_data_folder_that_does_not_fit(english, checkpoint, tmp_path, change, message):
+    change(shutil.copytree(english, tmp_path / "data"))
     with pytest.raises(UserError, match=message) as error:
         main([str(checkpoint), "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")])
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
@@ -302,7 +271,7 @@ def test_a_data_folder_that_does_not_fit(english, checkpoint, tmp_path, mistake)
 
 
 def test_files_that_do_not_fit(english, checkpoint, tmp_path):
-    whole, out = checkpoint.read_bytes(), tmp_path / "out"
+    out = tmp_path / "out"
 
     def error(path, *more, output=out):
         with pytest.raises(UserError) as error:
@@ -310,15 +279,12 @@ def test_files_that_do_not_fit(english, checkpoint, tmp_path):
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    (tmp_path / "half.pt").write_bytes(whole[: len(whole) // 2])
-
+    (tmp_path / "file").touch()
     state = torch.load(checkpoint, weights_only=True)
-
     state["model"][TOKENS] = state["model"][TOKENS][:-1]
     torch.save(state, tmp_path / "short.pt")
     assert "short.pt is damaged: encoder.token_embeddings.table.weight has 85 rows" in error(tmp_path / "short.pt")
-
     assert f"{english} exists: name a new folder" in error(checkpoint, output=english)
-    below = tmp_path / "half.pt" / "no" / "out"
-    assert f"{below} was not written: {tmp_path / 'half.pt'} is a file" in error(checkpoint, output=below)
+    below = tmp_path / "file" / "no" / "out"
+    assert f"{below} was not written: {tmp_path / 'file'} is a file" in error(checkpoint, output=below)
     assert not out.exists() and not list(tmp_path.glob("*.tmp"))

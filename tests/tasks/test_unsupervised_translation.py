@@ -34,7 +34,7 @@ from tests.commands import (
     run_validate,
     unsupervised,
 )
-from tests.tasks.text_to_text import check_all_trained
+from tests.tasks.initial_weights import check_all_trained, initial
 
 ROOT = Path(__file__).resolve().parents[2]
 EPOCH = 4
@@ -47,9 +47,10 @@ def line(data, folder, *more):
 
 @pytest.fixture(scope="module")
 def whole(data_bin, tmp_path_factory):
-    """Folder and output of a run of 8 updates."""
+    """Folder and output of a run of two epochs of 4 updates, with a schedule of the weight of denoising."""
     folder = tmp_path_factory.mktemp("whole")
-    return folder, run_train(line(data_bin, folder, "--max-update", 8, "--no-epoch-checkpoints"))
+    more = cli(max_update=2 * EPOCH, objective_options=f"{UNSUPERVISED} xdae.weight=0:1,16:0.1")
+    return folder, run_train(line(data_bin, folder, *more))
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +76,6 @@ def bpe(data_bin, tmp_path_factory):
     return data
 
 
-def without_marks(data):
-    """Removes the marks of words from the dictionary of a data-bin."""
-    for path in data.rglob("dict*.txt"):
-        path.write_text(path.read_text(encoding="utf-8").replace("@@", "+"), encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def without_bitext(data_bin, tmp_path_factory):
     """A copy of the data-bin with monolingual text alone."""
@@ -91,23 +86,18 @@ def without_bitext(data_bin, tmp_path_factory):
     return folder
 
 
-def test_objectives_alternate(whole):
+def test_objectives_alternate_and_parallel_text_is_read_in_validation_only(whole):
     batches = [sample for (sample,) in whole[1].samples.values()]
     assert [batch["objective"] for batch in batches] == ["xdae", "back_translation"] * 4
     assert {batch["corpus"] for batch in batches} == {"en", "de"}
     for batch in batches:
         if batch["objective"] == "back_translation":
             assert (batch["batch"]["languages"] + batch["batch"]["other_languages"] == 1).all()
-
-
-def test_parallel_text_is_read_in_validation_only(whole):
-    assert "translation" not in {sample["objective"] for (sample,) in whole[1].samples.values()}
     assert whole[1].statistics("translation_en-de_ppl") and not whole[1].statistics("translation_en-fr_ppl")
 
 
-def test_every_parameter_is_trained(data_bin, tmp_path, whole):
-    run_train(line(data_bin, tmp_path, "--max-update", 1, "--disable-validation", "--lr", 0))
-    check_all_trained(load(tmp_path / "checkpoint_last.pt"), load(whole[0] / "checkpoint_last.pt"))
+def test_every_parameter_is_trained(whole):
+    check_all_trained(*(load(whole[0] / f"checkpoint{name}.pt") for name in ("1", "_last")))
 
 
 @pytest.mark.parametrize("run", ["whole", "untrained"])
@@ -140,19 +130,17 @@ def test_bleu_is_that_of_the_validation_text(data_bin, request, run):
     for direction, (source, target) in directions.items():
         sides = list(zip(*(pairs.texts(pairs.filled, None))))
         names = codes[source], codes[target]
-        hypotheses = [text(translated(torch.from_numpy(each)[None], *names)[0]) for each in sides[source]]
+        mono = Sentences(data_bin / names[0] / "valid", names[0])
+        sentences = [each.astype("int64") for (each,) in mono.texts(mono.all_examples(99)[0], 99)]
+        sources = [torch.from_numpy(each)[None] for each in (*sentences, *sides[source])]
+        translations = [translated(each, *names) for each in sources]
+        there = translations[: len(sentences)]
+        hypotheses = [text(each[0]) for each in translations[len(sentences) :]]
         score = sacrebleu.corpus_bleu(hypotheses, [[text(torch.from_numpy(each)) for each in sides[target]]])
         assert float(output.statistics(f"bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
-        mono = Sentences(data_bin / names[0] / "valid", names[0])
-        sentences = [
-            torch.from_numpy(each.astype("int64"))[None] for (each,) in mono.texts(mono.all_examples(99)[0], 99)
-        ]
-        there = [translated(each, *names) for each in sentences]
-        all_sources = [*sentences, *(torch.from_numpy(each)[None] for each in sides[source])]
-        all_translations = [*there, *(translated(torch.from_numpy(each)[None], *names) for each in sides[source])]
         pieces, of_source = (
             [each[0][torch.from_numpy(dictionary.is_piece)[each[0]]] for each in rows]
-            for rows in (all_translations, all_sources)
+            for rows in (translations, sources)
         )
         logged = [
             float(output.statistics(f"{key}_{direction}", "valid")[-1]) for key in ("wrong_language", "length_ratio")
@@ -161,7 +149,7 @@ def test_bleu_is_that_of_the_validation_text(data_bin, request, run):
         assert logged[0] == pytest.approx(100 * np.mean(likelier), abs=0.051)
         assert logged[1] == pytest.approx(sum(map(len, pieces)) / sum(map(len, of_source)), abs=0.0051)
         returned = [text(translated(each, *names[::-1])[0]) for each in there]
-        score = sacrebleu.corpus_bleu(returned, [[text(each[0]) for each in sentences]])
+        score = sacrebleu.corpus_bleu(returned, [[text(torch.from_numpy(each)) for each in sentences]])
         assert float(output.statistics(f"round_trip_bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
     means = [float(output.statistics(name)[-1]) for name in ("bleu", "bleu_en-de", "bleu_de-en")]
     assert means[0] == pytest.approx(sum(means[1:]) / 2, abs=0.006)
@@ -215,7 +203,7 @@ def test_training_logs_that_translations_are_copies(data_bin, tmp_path, monkeypa
         return batch | self.as_source(batch["target"], batch["other_languages"])
 
     monkeypatch.setattr(BackTranslation, "translated", translated)
-    output = run_train(line(data_bin, tmp_path, "--max-update", 4 * EPOCH, "--disable-validation"))
+    output = run_train(line(data_bin, tmp_path, "--max-update", 2 * EPOCH, "--disable-validation"))
     for direction in ("en-de", "de-en"):
         assert set(output.statistics(f"length_ratio_{direction}", "train")) == {"1"}
         assert min(map(float, output.statistics(f"wrong_language_{direction}", "train"))) > 90
@@ -240,21 +228,13 @@ def test_bleu_of_bpe_is_that_of_its_words(bpe, tmp_path, monkeypatch):
 
 def test_a_dictionary_that_marks_no_words_is_refused(bpe, tmp_path):
     data = shutil.copytree(bpe, tmp_path / "data-bin")
-    without_marks(data)
+    for path in data.rglob("dict*.txt"):
+        path.write_text(path.read_text(encoding="utf-8").replace("@@", "+"), encoding="utf-8")
     with pytest.raises(UserError, match="data-bin/dict.txt: no piece of the dictionary begins with ▁, .* or ends wit"):
         run_train(line(data, tmp_path / "run", "--max-update", 1))
 
 
 ROUND_TRIP = cli(best_checkpoint_metric="round_trip_bleu", maximize_best_checkpoint_metric=True)
-
-
-def test_round_trip_without_parallel_text(without_bitext, tmp_path):
-    output = run_train(line(without_bitext, tmp_path, "--max-update", 8, *ROUND_TRIP))
-    logged = [float(value) for value in output.statistics("round_trip_bleu")]
-    assert len(logged) == 2
-    assert not output.statistics("bleu") and not output.statistics("translation_ppl")
-    best = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_best.pt"))
-    assert best["extra_state"]["best"] == pytest.approx(max(logged), abs=0.006)
 
 
 def test_bleu_without_parallel_text_is_refused_before_text_is_read(without_bitext, tmp_path, monkeypatch):
@@ -271,6 +251,7 @@ def test_a_higher_bleu_of_round_trips_is_better(without_bitext, tmp_path, monkey
     monkeypatch.setattr(task, "begin_valid_epoch", lambda self, epoch, model: validations.append(epoch))
     monkeypatch.setitem(translation_scores.SCORES, "bleu", lambda sums: (3.0, 7.0, 5.0)[len(validations) - 1])
     output = run_train(line(without_bitext, tmp_path, "--max-update", 20, "--patience", 1, *ROUND_TRIP))
+    assert not output.statistics("bleu") and not output.statistics("translation_ppl")  # no parallel text
     assert output.statistics("round_trip_bleu") == ["3", "7", "5"] and len(output.updates) == 3 * EPOCH
     best = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_best.pt"))
     assert best["extra_state"]["best"] == 7 and best["optimizer_history"][-1]["num_updates"] == 2 * EPOCH
@@ -279,15 +260,12 @@ def test_a_higher_bleu_of_round_trips_is_better(without_bitext, tmp_path, monkey
 def test_weights_follow_their_schedule(data_bin, tmp_path):
     """At weight 0 an objective takes no more updates, from the next epoch on."""
     options = f"{UNSUPERVISED} xdae.weight=0:1,4:0"
-    output = run_train(
-        line(data_bin, tmp_path, *cli(objective_options=options, max_update=8, disable_validation=True, lr=0))
-    )
+    more = cli(disable_validation=True, lr=0, no_save=True)
+    output = run_train(line(data_bin, tmp_path, *more, *cli(objective_options=options, max_update=6)))
     names = [sample["objective"] for (sample,) in output.samples.values()]
-    assert names == ["xdae", "back_translation"] * 2 + ["back_translation"] * 4
+    assert names == ["xdae", "back_translation"] * 2 + ["back_translation"] * 2
     options = f"{UNSUPERVISED} xdae.weight=1"
-    plain = run_train(
-        line(data_bin, tmp_path / "1", *cli(objective_options=options, max_update=4, disable_validation=True, lr=0))
-    )
+    plain = run_train(line(data_bin, tmp_path, *more, *cli(objective_options=options, max_update=4)))
     ratios = [
         float.fromhex(output.updates[number][0]) / float.fromhex(plain.updates[number][0]) for number in range(1, 5)
     ]
@@ -308,15 +286,13 @@ def test_embeddings_start_from_word_vectors(data_bin, tmp_path):
     vectors = torch.randn(10, 16, generator=torch.Generator().manual_seed(0))
     rows = [f"{symbol} {' '.join(map(str, row.tolist()))}" for symbol, row in zip(symbols[10:], vectors)]
     (tmp_path / "fasttext.vec").write_text("\n".join(["10 16", *rows]) + "\n", encoding="utf-8")
-    more = cli(init_embeddings_from=tmp_path / "fasttext.vec", max_update=1, disable_validation=True, lr=0)
-    output = run_train(line(data_bin, tmp_path, *more))
-    state = load(tmp_path / "checkpoint_last.pt")
+    state, log = initial(line(data_bin, tmp_path, *cli(init_embeddings_from=tmp_path / "fasttext.vec")))
     for stack in ("encoder", "decoder"):
         table = state[f"{stack}.token_embeddings.table.weight"]
         size = table[10:20].square().mean().sqrt()
         torch.testing.assert_close(table[10:20], vectors * size / vectors.square().mean().sqrt())
         assert size == pytest.approx(table[20:].square().mean().sqrt().item(), rel=0.2)
-    assert f"vectors of 10 of {len(symbols)} symbols" in output.log
+    assert f"vectors of 10 of {len(symbols)} symbols" in log
     with pytest.raises(UserError, match="holds word vectors: give it as --init-embeddings-from"):
         run_train(line(data_bin, tmp_path / "x", *cli(init_encoder_from=tmp_path / "fasttext.vec", max_update=1)))
     (tmp_path / "model.bin").write_bytes(b"\xba\x16\x4f\x2f\x0c\0\0\0")
@@ -324,52 +300,49 @@ def test_embeddings_start_from_word_vectors(data_bin, tmp_path):
         run_train(line(data_bin, tmp_path / "x", *cli(init_embeddings_from=tmp_path / "model.bin", max_update=1)))
 
 
-def test_parallel_text_without_validation_text(data_bin, tmp_path):
-    """It is trained on; `bleu` cannot select checkpoints."""
-    data = shutil.copytree(data_bin, tmp_path / "data-bin")
-    for path in data.glob("en-de/valid.*"):
-        path.unlink()
-    options = cli(objectives="xdae,back_translation,translation", max_update=3)
-    output = run_train(line(data, tmp_path / "a", *options, "--disable-validation"))
-    assert [sample["objective"] for (sample,) in output.samples.values()][2] == "translation"
-    with pytest.raises(UserError, match="no parallel validation text of .*; use --best-checkpoint-metric round_"):
-        run_train(line(data, tmp_path / "b", *cli(max_update=1, best_checkpoint_metric="bleu")))
-
-
 def test_pairs_for_training_and_pairs_for_validation_may_differ(data_bin, tmp_path):
+    """Without parallel text for validation, `bleu` cannot select checkpoints."""
     data = shutil.copytree(data_bin, tmp_path / "data-bin")
     for path in [*data.glob("en-fr/train.*"), *data.glob("en-de/valid.*")]:
         path.unlink()
     options = cli(objectives="xdae,back_translation,translation", langs="en,de,fr", max_update=3)
     output = run_train(line(data, tmp_path / "a", *options))
+    assert [sample["objective"] for (sample,) in output.samples.values()][2] == "translation"
     assert output.statistics("translation_en-fr_ppl") and output.statistics("bleu_en-fr")
     assert not output.statistics("bleu_en-de")
+    with pytest.raises(UserError, match="no parallel validation text of .*; use --best-checkpoint-metric round_"):
+        run_train(line(data, tmp_path / "b", *cli(max_update=1, best_checkpoint_metric="bleu")))
 
 
-def test_directions_that_the_mean_bleu_leaves_out_are_named(data_bin, tmp_path):
+def test_directions_that_the_mean_bleu_leaves_out_are_named(data_bin, tmp_path, caplog):
     """en-de and en-fr have parallel validation text, German has no validation text of its own."""
     data = shutil.copytree(data_bin, tmp_path / "data-bin")
-    options = cli(langs="en,de,fr", max_update=1, updates_per_epoch=1, lr=0)
 
-    def warnings(folder):
-        output = run_train(line(data, tmp_path / folder, *options))
-        return [record.getMessage() for record in output.records if "has no text for" in record.getMessage()]
+    def warnings():
+        caplog.clear()
+        task_of(line(data, tmp_path, "--langs", "en,de,fr")).load_dataset("valid")
+        return [message for message in caplog.messages if "has no text for" in message]
 
-    assert warnings("a") == ["the split 'valid' has no text for bleu of de-fr, fr-de"]
+    assert warnings() == ["the split 'valid' has no text for bleu of de-fr, fr-de"]
     for path in data.glob("de/valid.*"):
         path.unlink()
     bleu = "the split 'valid' has no text for bleu of de-fr, fr-de"
-    assert warnings("b") == [f"{bleu} and round_trip_bleu of de-en, de-fr"]
+    assert warnings() == [f"{bleu} and round_trip_bleu of de-en, de-fr"]
     for path in data.glob("*-*/valid.*"):
         path.unlink()
-    assert warnings("c") == ["the split 'valid' has no text for round_trip_bleu of de-en, de-fr"]
+    assert warnings() == ["the split 'valid' has no text for round_trip_bleu of de-en, de-fr"]
+
+
+def task_of(command):
+    """The task of a command line of a run that does not begin."""
+    return tasks.setup_task(configuration(parsers.get_training_parser(), command).task)
 
 
 def settings(data, folder, *options):
     """The settings of xdae in a run that does not begin, with the given --objective-options."""
     command = [part for part in line(data, folder, "--max-update", 1) if part != UNSUPERVISED]
     command.remove("--objective-options")
-    task = tasks.setup_task(configuration(parsers.get_training_parser(), [*command, *options]).task)
+    task = task_of([*command, *options])
     return vars(task.objectives["xdae"].cfg), task
 
 
@@ -391,8 +364,7 @@ def test_the_noise_of_the_released_command_is_the_default(data_bin, tmp_path):
 
 
 def test_other_tasks_have_the_defaults_of_the_objectives(data_bin, tmp_path):
-    command = denoising(data_bin, tmp_path, "--max-update", 1)
-    task = tasks.setup_task(configuration(parsers.get_training_parser(), command).task)
+    task = task_of(denoising(data_bin, tmp_path, "--max-update", 1))
     assert task.cfg.objective_options == "xdae.length=32" and task.objectives["xdae"].cfg.noise == "infill"
 
 
@@ -403,13 +375,12 @@ def test_cycles_count_the_objectives_that_are_trained(data_bin, tmp_path):
         assert [sample["objective"] for sample in samples] == ["xdae", "back_translation"]
 
 
-def test_the_loss_of_validation_does_not_depend_on_the_update(data_bin, tmp_path):
+def test_the_loss_of_validation_does_not_depend_on_the_update(data_bin, whole):
     """fairseq-validate computes the loss of training's last validation, whatever the schedule of weights."""
-    options = f"{UNSUPERVISED} xdae.weight=0:1,8:0.1"
-    output = run_train(line(data_bin, tmp_path, *cli(objective_options=options, max_update=4)))
-    path = tmp_path / "checkpoint_last.pt"
+    folder, output = whole
     limits = cli(max_tokens=256, valid_subset="valid")
-    validated = run_validate(evaluated(data_bin, "unsupervised_translation", path, *limits))
+    line = evaluated(data_bin, "unsupervised_translation", folder / "checkpoint_last.pt", *limits)
+    validated = run_validate(line)
     losses = [record.getMessage() for record in output.records if record.name == "valid"]
     assert f" | loss {validated.statistics('loss')[-1]} | " in losses[-1]
     assert validated.statistics("bleu")[-1] == output.statistics("bleu")[-1]

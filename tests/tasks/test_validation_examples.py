@@ -10,9 +10,9 @@ from fairseq_xl.evaluation.task_files import read_queries
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from tests.builders import ranked, several, validation_losses, write_others, write_task
 from tests.command_line import cli
-from tests.commands import classification, evaluated, generation, labeled, load, run_train, run_validate, translation
+from tests.commands import classification, evaluated, labeled, run_train, run_validate, translation
+from tests.tasks.resuming import check_stop
 from tests.tasks.tiny_text import WORDS, sentences
-from tests.tasks.titles import write_titles
 
 LAST = "checkpoint_last.pt"
 SAMPLE = re.compile(r"validation on valid reads a fixed sample: (\d+) of (\d+) examples, at most 3 of each (.*)")
@@ -34,8 +34,8 @@ def write_queries(root):
 def files(tmp_path_factory):
     """{name of a task: folder of its files}. Read only."""
     root = tmp_path_factory.mktemp("examples")
-    made = {"nc": write_task(root / "nc", sides=1), "titles": write_titles(root / "titles")}
-    return made | write_others(root) | {"queries": write_queries(root / "queries")}
+    made = {"nc": write_task(root / "nc", sides=1), "queries": write_queries(root / "queries")}
+    return made | write_others(root)
 
 
 @pytest.fixture
@@ -75,9 +75,7 @@ def ranking(data, folder, save_dir, *more):
 #: name of the task -> (command line, what is sampled, how many groups there are)
 TASKS = {
     "xl_translation": (lambda data, _, *more: translation(data, *more, "--lang-pairs", "en-de,fr-en"), "direction", 2),
-    "xl_classification": (lambda data, files, *more: classification(data, files["nc"], *more), "language", 2),
     "xl_ranking": (lambda data, files, *more: ranking(data, files["queries"], *more), "language", 2),
-    "xl_generation": (lambda data, files, *more: generation(data, files["titles"], *more), "language", 2),
     "xl_pretraining": (
         lambda data, files, *more: several(data, {name: files[name] for name in ("nc", "ner")}, *more),
         "language or pair and objective",
@@ -100,7 +98,7 @@ def test_a_training_validates_on_a_fixed_sample_and_fairseq_validate_on_all(
     assert sorted(collated) == sample  # also in the pass over the split with which fairseq-train begins
     assert EPOCH.findall(output.log) == ["1", "2"]
     validated.clear()  # another seed, other batches, and a start in the middle of a run
-    more = cli(max_epoch=1, seed=5, update_freq=2, batch_size=2, validation_examples=3)
+    more = cli(max_update=1, seed=5, update_freq=2, batch_size=2, validation_examples=3)
     run_train([*line(data_bin, files, tmp_path / "two"), *more])
     assert sorted(validated) == sample
     validated.clear()
@@ -150,23 +148,17 @@ def drawn(output):
     return [sorted(index for each in samples for index in each["id"].tolist()) for samples in output.samples.values()]
 
 
-@pytest.mark.parametrize("stop", [2, 5])
-def test_a_run_with_micro_steps_resumes_within_an_epoch(data_bin, files, tmp_path, stop):
+def test_a_run_with_micro_steps_resumes_within_an_epoch(data_bin, files, tmp_path):
     """15 batches in 8 updates, then in 5; a run that goes on with one batch an update keeps the order as begun."""
 
-    def run(name, last, *more):
-        settings = cli(max_update=last, update_freq="2,3", save_interval_updates=1, no_epoch_checkpoints=True)
-        line = classification(data_bin, files["nc"], tmp_path / name, *settings, "--disable-validation", *more)
-        return run_train(line)
+    def line(folder, *more):
+        settings = cli(update_freq="2,3", save_interval_updates=1, no_epoch_checkpoints=True)
+        return classification(data_bin, files["nc"], folder, *settings, "--disable-validation", *more)
 
-    whole = run("whole", 12)
-    parts = [run("parts", last) for last in (stop, 12)]
-    assert parts[0].losses + parts[1].losses == whole.losses
-    assert "other settings" not in parts[1].log
-    one, other = (load(tmp_path / name / LAST) for name in ("whole", "parts"))
-    assert all(one[key].equal(other[key]) for key in one)
-    first = run("changed", stop)
-    rest = run("changed", stop + 4, "--update-freq", 1)
+    whole = run_train(line(tmp_path / "whole", "--max-update", 12))
+    check_stop(line, tmp_path / "parts", (tmp_path / "whole", whole), 5, 12)
+    first = run_train(line(tmp_path / "changed", "--max-update", 2))
+    rest = run_train(line(tmp_path / "changed", *cli(max_update=6, update_freq=1)))
     numbers = [index for update in drawn(first) + drawn(rest) for index in update]
     expected = [index for update in drawn(whole) for index in update]
     assert sorted(numbers) == sorted(expected[: len(numbers)]) and len(set(numbers)) == len(numbers)

@@ -252,10 +252,7 @@ def test_sub_words_without_their_model(place, tmp_path):
 
 @pytest.mark.parametrize(
     "content, sentence",
-    [
-        (b"the house\ncaf\xff\n", "line 2: not UTF-8, it has the byte 0xff"),
-        (None, "absent: no such file"),
-    ],
+    [(b"the house\ncaf\xff\n", "line 2: not UTF-8, it has the byte 0xff"), (None, "absent: no such file")],
 )
 def test_input_of_interactive(place, tmp_path, content, sentence):
     path = tmp_path / ("absent" if content is None else "lines")

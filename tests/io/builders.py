@@ -1,4 +1,6 @@
-"""Checkpoints to damage."""
+"""Checkpoints to damage, and processes that end early."""
+
+import multiprocessing
 
 import torch
 
@@ -27,3 +29,11 @@ def one_sentence(error, *names):
     for name in names:
         assert str(name) in message
     return message
+
+
+def in_a_fork(work):
+    """Runs `work` in a process of its own; returns its exit status, or minus the signal that ended it."""
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    return process.exitcode

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,14 @@ from fairseq_xl.engine import saving
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import prediction_folders
 from fairseq_xl.evaluation.score_files import read_score_file
+from fairseq_xl.io.error_reporting import message
 from fairseq_xl.io.files import FORMATS, REMEDIES, replacing
 from fairseq_xl.io.step_records import begin_parts
 from fairseq_xl.serving.runtime import Exported
 from recipes import settings
 from recipes.wmt_arguments import corpus_content
-from tests.io.builders import checkpoint, one_sentence
-from tests.warm_python import python
+from tests.bad_input.every_command import with_small_files
+from tests.io.builders import checkpoint, in_a_fork, one_sentence
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -31,24 +31,7 @@ def installed():
     fairseq_xl.register()
 
 
-WRITERS = {
-    "copy": "saving.copy(source, target)",
-    "save": "saving.persist(torch.load(source), target)",
-}
-
-
-def run_writer(writer, source, target, before):
-    program = f"""
-import os, resource, sys, torch
-from fairseq_xl.io import error_reporting
-from fairseq_xl.engine import saving
-error_reporting.install()
-source, target = sys.argv[1:]
-{before}
-{WRITERS[writer]}
-"""
-    command = [python(), "-c", program, str(source), str(target)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+WRITERS = {"copy": saving.copy, "save": lambda source, target: saving.persist(torch.load(source), target)}
 
 
 @pytest.fixture
@@ -56,17 +39,27 @@ def files(tmp_path):
     source, target = tmp_path / "new.pt", tmp_path / "checkpoint_last.pt"
     torch.save(checkpoint(big=torch.ones(100_000)), source)
     target.write_bytes(b"the old one")
-    return source, target
+    return str(source), str(target)
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_kill_before_the_end_keeps_the_old_file(files, writer):
-    source, target = files
-    result = run_writer(writer, source, target, "os.replace = lambda *names: os._exit(9)")
-    assert result.returncode == 9, result.stderr
+def test_a_kill_or_a_full_disk_keeps_the_old_file(files, writer):
+    """A limit on the size of files stands for the disk: writing fails in the middle in the same way."""
+    source, target = map(Path, files)
+
+    def killed():
+        os.replace = lambda *names: os._exit(9)
+        WRITERS[writer](*files)
+
+    assert in_a_fork(killed) == 9
+    assert target.read_bytes() == b"the old one"
+    status, shown = with_small_files(lambda: WRITERS[writer](*files), 50_000)
+    assert status == 1 and len(shown.splitlines()) == 1, shown
+    assert shown.startswith(f"fairseq_xl: error: {target} was not written")
+    assert "the limit on file sizes (ulimit -f) is reached" in shown
     assert target.read_bytes() == b"the old one"
     # What the kill left behind does not stop the next attempt.
-    saving.copy(str(source), str(target))
+    saving.copy(*files)
     assert target.read_bytes() == source.read_bytes()
     assert sorted(path.name for path in target.parent.iterdir()) == ["checkpoint_last.pt", "new.pt"]
 
@@ -103,47 +96,29 @@ def test_a_name_that_is_taken_again_while_a_file_is_opened(tmp_path, monkeypatch
     assert not (tmp_path / "victim").exists()
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_a_full_disk_gives_one_sentence_and_keeps_the_old_file(files, writer):
-    """A limit on the size of files stands for the disk: writing fails in the middle in the same way."""
-    source, target = files
-    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))"
-    result = run_writer(writer, source, target, limit)
-    assert result.returncode == 1
-    shown = [line for line in result.stderr.splitlines() if "tensorboardX" not in line]
-    assert len(shown) == 1 and shown[0].startswith(f"fairseq_xl: error: {target} was not written"), result.stderr
-    assert "the limit on file sizes (ulimit -f) is reached" in shown[0]
-    assert target.read_bytes() == b"the old one"
-    assert sorted(path.name for path in target.parent.iterdir()) == ["checkpoint_last.pt", "new.pt"]
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_no_space_and_no_quota(files, monkeypatch, code):
-    source, target = files
+    error = OSError(code, os.strerror(code), "x")
 
     def full(descriptor):
-        raise OSError(code, os.strerror(code))
+        raise error
 
     monkeypatch.setattr(os, "fsync", full)
-    for write in (
-        lambda: saving.copy(str(source), str(target)),
-        lambda: saving.persist(checkpoint(), str(target)),
-    ):
-        with pytest.raises(UserError) as error:
+    for write in (lambda: saving.copy(*files), lambda: saving.persist(checkpoint(), files[1])):
+        with pytest.raises(UserError) as refused:
             write()
-        one_sentence(error, target, "no room", "previous file is kept")
-        assert target.read_bytes() == b"the old one"
+        one_sentence(refused, files[1], "was not written and the previous file is kept: no room is left on its disk")
+        assert Path(files[1]).read_bytes() == b"the old one"
+    assert message(error) == "no room is left on the disk of x: what was being written is cut short"
 
 
 def test_copies_are_synced_before_they_take_the_place(files, monkeypatch):
-    source, target = files
     calls = []
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda descriptor: (calls.append("sync"), sync(descriptor)))
     monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace(*names)))
-    saving.copy(str(source), str(target))
+    saving.copy(*files)
     assert calls == ["sync", "replace", "sync"]  # the file, then the name, then the folder
-    assert target.read_bytes() == source.read_bytes()
 
 
 def test_a_passing_failure_is_tried_again_on_a_fresh_file(tmp_path, monkeypatch):
@@ -209,13 +184,10 @@ def test_every_kind_has_a_reader_and_a_remedy():
 
 
 @pytest.mark.parametrize("kind", READERS)
-@pytest.mark.parametrize("difference", [-1, 1])
-def test_another_format_is_refused_in_a_sentence(tmp_path, kind, difference):
+def test_another_format_is_refused_in_a_sentence(tmp_path, kind):
     name, read = READERS[kind]
-    number = FORMATS[kind] + difference
-    with pytest.raises(UserError) as refused:
-        read(tmp_path / name, {"format": number})
-    assert str(refused.value) == (
-        f"{tmp_path / name}: {kind} of format {number}, this version of fairseq_xl reads format {FORMATS[kind]}: "
-        f"{REMEDIES[kind]}"
-    )
+    for number in (FORMATS[kind] - 1, FORMATS[kind] + 1):
+        with pytest.raises(UserError) as refused:
+            read(tmp_path / name, {"format": number})
+        known = f"this version of fairseq_xl reads format {FORMATS[kind]}: {REMEDIES[kind]}"
+        assert str(refused.value) == f"{tmp_path / name}: {kind} of format {number}, {known}"

@@ -1,4 +1,4 @@
-"""Temporary folders: removed at the end, after a signal, and after a process that was killed."""
+"""Temporary folders: removed at the end, after a signal, and after a process that was killed; locks on files."""
 
 import multiprocessing
 import os
@@ -7,8 +7,9 @@ import signal
 import pytest
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.folders import new_folder
+from fairseq_xl.io.folders import locked, new_folder
 from fairseq_xl.io.signals import ENDING, ending_by_exception
+from tests.io.builders import in_a_fork
 
 
 def below(folder):
@@ -34,13 +35,6 @@ def test_an_ignored_signal_stays_ignored(monkeypatch):
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def in_a_fork(work):
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    process.join()
-    return process.exitcode
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
@@ -69,3 +63,25 @@ def test_two_processes_do_not_write_one_folder(tmp_path):
     with pytest.raises(UserError, match="late was not written: Directory not empty"), new_folder(tmp_path / "late"):
         (tmp_path / "late").mkdir()
         (tmp_path / "late/file").touch()
+
+
+def test_a_second_lock_is_refused_or_waits(tmp_path):
+    """A process that waits reads the text that is written before the lock is released."""
+    path, text, (reading, writing) = tmp_path / "x.lock", tmp_path / "text", os.pipe()
+
+    def waiting():
+        os.read(reading, 1)
+        with locked(path, None):
+            os._exit(int(text.read_text()))
+
+    process = multiprocessing.get_context("fork").Process(target=waiting)
+    process.start()  # before the lock, whose descriptor it would inherit
+    with locked(path, "x: busy"), pytest.raises(UserError, match="^x: busy$"), locked(path, "x: busy"):
+        pytest.fail("two have the lock")
+    with locked(path, None):  # the lock of a run that is over is no obstacle
+        text.write_text("1")
+        os.write(writing, b".")
+        process.join(0.2)  # without the lock it would have read by now
+        text.write_text("2")
+    process.join()
+    assert process.exitcode == 2

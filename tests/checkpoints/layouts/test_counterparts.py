@@ -296,11 +296,7 @@ REFUSED = {
         EncoderConfig(**SIZES, language_embeddings="none", segment_embeddings="added"),
         "segment embeddings together with a plain output layer",
     ),
-    "streams": (
-        XLNgramDecoderModel,
-        NgramDecoderConfig(**SEQ2SEQ),
-        "predicting streams \\(xFNP\\)",
-    ),
+    "streams": (XLNgramDecoderModel, NgramDecoderConfig(**SEQ2SEQ), "predicting streams \\(xFNP\\)"),
     "both languages": (XLEncoderDecoderModel, EncoderDecoderConfig(**SIZES), "--lang XX-YY exports it for one"),
     "pre-LN, dense": (
         XLEncoderDecoderModel,

@@ -20,6 +20,7 @@ from fairseq_xl.io import error_reporting
 from tests.command_line import cli
 from tests.commands import (
     classification,
+    evaluated,
     generation,
     pretraining,
     run_eval_lm,
@@ -30,9 +31,7 @@ from tests.commands import (
     translation,
 )
 
-OURS = ["--user-dir", "fairseq_xl"]
 SHORT = ["--max-update", 1, "--no-save"]
-CLM = ["--objectives", "clm", "--objective-options", "clm.length=32"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,31 +85,13 @@ def from_encoder(place, folder):
 
 
 def write(place, folder):
-    return run_generate(
-        [
-            place.data,
-            *cli(
-                task="xl_generation",
-                eval_langs="de",
-                task_files=place.titles,
-                path=place.generation,
-                beam=1,
-                max_len_b=4,
-                results_path=folder,
-            ),
-            *OURS,
-        ]
-    )
+    options = dict(eval_langs="de", task_files=place.titles, beam=1, max_len_b=4, results_path=folder)
+    return run_generate(evaluated(place.data, "generation", place.generation, **options))
 
 
 def generate(place, folder):
-    return run_generate(
-        [
-            place.data,
-            *cli(task="xl_translation", s="en", t="de", path=place.translation, beam=1, results_path=folder),
-            *OURS,
-        ]
-    )
+    options = dict(s="en", t="de", beam=1, results_path=folder)
+    return run_generate(evaluated(place.data, "translation", place.translation, **options))
 
 
 def back_translate(place, folder):
@@ -122,50 +103,22 @@ def back_translate(place, folder):
 
 def interactive(place, folder, lines=("the house",), *more):
     model = place.data / "sentencepiece.model"
-    return run_interactive(
-        [
-            place.data,
-            *cli(
-                task="xl_translation",
-                s="en",
-                t="de",
-                path=place.translation,
-                beam=1,
-                bpe="sentencepiece",
-                sentencepiece_model=model,
-            ),
-            *more,
-            *OURS,
-        ],
-        lines,
-    )
+    options = dict(s="en", t="de", beam=1, bpe="sentencepiece", sentencepiece_model=model)
+    return run_interactive(evaluated(place.data, "translation", place.translation, *more, **options), lines)
 
 
 def validate(task):
     def run(place, folder):
-        more = ["--eval-langs", "en,de", "--task-files", place.files, "--predictions-to", folder / "predictions"]
-        return run_validate(
-            [
-                place.data,
-                *cli(task=f"xl_{task}", path=getattr(place, task), batch_size=8),
-                *(more if task == "classification" else []),
-                *OURS,
-            ]
-        )
+        options = dict(eval_langs="en,de", task_files=place.files, predictions_to=folder / "predictions")
+        options = options if task == "classification" else {}
+        return run_validate(evaluated(place.data, task, getattr(place, task), batch_size=8, **options))
 
     return run
 
 
 def perplexity(place, folder):
-    return run_eval_lm(
-        [
-            place.data,
-            *cli(task="xl_pretraining", path=place.pretraining, gen_subset="valid"),
-            *CLM,
-            *cli(max_tokens=256),
-            *OURS,
-        ]
-    )
+    options = dict(gen_subset="valid", objectives="clm", objective_options="clm.length=32", max_tokens=256)
+    return run_eval_lm(evaluated(place.data, "pretraining", place.pretraining, **options))
 
 
 def retrieve(place, folder):

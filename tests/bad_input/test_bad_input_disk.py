@@ -9,10 +9,7 @@ import pytest
 import torch
 
 from fairseq_xl.commands import plot_curves, score_bleu
-from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
-from fairseq_xl.io.error_reporting import message
-from fairseq_xl.io.files import replacing
 from preprocess import binarize, files
 from preprocess.commands.prepare import main as preprocess
 from preprocess.pipeline import prepare
@@ -103,18 +100,18 @@ def test_saved_hypotheses_and_curves(tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lines", "log"]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_no_limit_on_file_sizes(tmp_path, code):
-    (tmp_path / "kept").write_text("old")
-    error = OSError(code, os.strerror(code), "x")
-    sentence = "kept was not written and the previous file is kept: no room is left on its disk"
-    with pytest.raises(UserError, match=sentence), replacing(tmp_path / "kept"):
-        raise error
-    assert message(error) == "no room is left on the disk of x: what was being written is cut short"
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The content of a data-bin made by a run that was not stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarize, "run_fairseq", preprocess_here)
+        prepare(write_corpus(folder / "corpus"), folder / "data-bin")
+    return content(folder / "data-bin")
 
 
 @pytest.mark.parametrize("most", [100, 2_000, 4_000])
-def test_preparation(tmp_path, most):
+def test_preparation(whole, tmp_path, most):
     """While it checks, learns or binarizes; with room again the result is that of a run that was not stopped."""
     corpus = write_corpus(tmp_path / "corpus")
     command = [str(corpus), str(tmp_path / "data-bin")]
@@ -129,8 +126,7 @@ def test_preparation(tmp_path, most):
     assert not (tmp_path / "data-bin" / "manifest.json").exists()
     assert not list((tmp_path / "data-bin").rglob("*.tmp"))
     prepare(corpus, tmp_path / "data-bin")
-    prepare(corpus, tmp_path / "whole")
-    assert content(tmp_path / "data-bin") == content(tmp_path / "whole")
+    assert content(tmp_path / "data-bin") == whole
 
 
 def test_fairseq_preprocess_on_a_full_disk(tmp_path, monkeypatch, capsys):
@@ -167,10 +163,9 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_preparation_killed_and_run_again(tmp_path, monkeypatch):
+def test_preparation_killed_and_run_again(whole, tmp_path, monkeypatch):
     """kill -9 when every third file is renamed, until a run completes."""
     corpus = write_corpus(tmp_path / "corpus")
-    prepare(corpus, tmp_path / "whole")
     replace, kills = os.replace, 0
 
     def killing(left):
@@ -191,7 +186,7 @@ def test_preparation_killed_and_run_again(tmp_path, monkeypatch):
         assert process.exitcode in (0, -signal.SIGKILL) and kills < 20
     monkeypatch.setattr(files.os, "replace", replace)
     assert kills > 2
-    assert content(tmp_path / "data-bin") == content(tmp_path / "whole")
+    assert content(tmp_path / "data-bin") == whole
 
 
 def test_another_description_for_the_same_destination(tmp_path):

@@ -32,8 +32,6 @@ def test_only_new_translations_are_scored(place, tmp_path, warm):
 
     failed = run(tmp_path / "nowhere.pt", reference)
     assert failed.returncode and "nowhere.pt" in failed.stderr
-    failed = run(place.translation, reference, "--gen-subset", "nosplit")
-    assert failed.returncode and "nosplit" in failed.stderr
     assert {name: (tmp_path / name).read_text() for name in old} == old
     assert {path.name for path in tmp_path.iterdir()} == {*old, "generate.log"}
     (tmp_path / "short").write_text("x\n")

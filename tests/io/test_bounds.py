@@ -17,8 +17,9 @@ COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress}
 COMPRESS["fast.gz"] = functools.partial(gzip.compress, compresslevel=1)  # 230 times smaller, for a repeated byte
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
-@pytest.mark.parametrize("content", [b"\n", b"x"])
+@pytest.mark.parametrize(
+    "suffix, content", [("gz", b"\n"), ("gz", b"x"), ("xz", b"x"), ("zst", b"\n"), ("fast.gz", b"x")]
+)
 def test_compressed_text_that_grows_is_refused_before_any_of_it_is_read(tmp_path, suffix, content):
     path, text = tmp_path / f"text.{suffix}", b"".join(b"%x\n" % number**9 for number in range(1000))
     path.write_bytes(COMPRESS[suffix](text) + COMPRESS[suffix](content * 40_000_000))

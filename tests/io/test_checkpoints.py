@@ -2,9 +2,9 @@
 
 import argparse
 import collections
+import functools
 import io
 import math
-import os
 import pickle
 import zipfile
 
@@ -18,10 +18,10 @@ from fairseq.models.ema.ema import EMA
 from omegaconf import OmegaConf
 
 import fairseq_xl
-from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import check_pickle, is_finite, load_plain
+from tests.bad_input.builders import MakesFolder
 from tests.io.builders import checkpoint, one_sentence
 
 # (), then a pair of the last value twice, and so on
@@ -31,24 +31,14 @@ LISTS = b"".join(b"]q%c" % number for number in range(60))
 LISTS += b"".join(b"h%c(h%ch%ce" % (number, number + 1, number + 1) for number in range(59))
 SAME_HASH = b"".join(b"\x8a\x0e" + ((2**61 - 1) * (2**40 + each)).to_bytes(14, "little") + b"N" for each in range(9))
 
-# 17,000 keys, none the next one of that before
-NUMBERS = b"".join(b"J" + (each * 8191).to_bytes(4, "little") + b"Ns" for each in range(17_000))
+# 170 keys, none the next one of that before
+NUMBERS = b"".join(b"J" + (each * 8191).to_bytes(4, "little") + b"Ns" for each in range(170))
 RECONSTRUCT = b"cnumpy.core.multiarray\n_reconstruct\n"
 
 
 @pytest.fixture(autouse=True, scope="module")
 def installed():
     fairseq_xl.register()
-
-
-class MakesFolder:
-    """Unpickled by a reader that runs what a file says, this makes a folder."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
 
 
 class Unlisted:
@@ -73,11 +63,9 @@ def read_seed(cfg):
     EMA(torch.nn.Linear(1, 1), cfg.ema)
 
 
+#: tests/bad_input/test_bad_input_configurations.py has the other ways to read a checkpoint
 READERS = {
-    "load_checkpoint_to_cpu": lambda path: checkpoint_utils.load_checkpoint_to_cpu(path),
-    "generate": lambda path: checkpoint_utils.load_model_ensemble([path]),
     "ema": lambda path: distributed_utils.call_main(seeded_by(path), read_seed),
-    "open_checkpoint": open_checkpoint,
     "load_plain": load_plain,
     "load_plain, mapped": lambda path: load_plain(path, mapped=True),
 }
@@ -93,12 +81,8 @@ def test_hostile_checkpoint_is_refused_and_not_run(tmp_path, monkeypatch, reader
         READERS[reader](path)
     one_sentence(error, path, "mkdir")
     assert not made.exists()
-
-
-def test_the_hostile_checkpoint_would_act(tmp_path):
-    torch.save(checkpoint(trap=MakesFolder(tmp_path / "made")), tmp_path / "hostile.pt")
-    torch.load(tmp_path / "hostile.pt", weights_only=False)
-    assert (tmp_path / "made").exists()
+    torch.load(path, weights_only=False)
+    assert made.exists()  # it would act
 
 
 def test_an_unknown_class_is_named(tmp_path):
@@ -108,62 +92,70 @@ def test_an_unknown_class_is_named(tmp_path):
     one_sentence(error, tmp_path / "c.pt", "Unlisted")
 
 
-def write_truncated(path):
+def with_bytes(change, zipped=True):
+    """Writes a checkpoint of other bytes."""
+
+    def write(path):
+        torch.save(checkpoint(big=torch.zeros(5000)), path, _use_new_zipfile_serialization=zipped)
+        path.write_bytes(change(path.read_bytes()))
+
+    return write
+
+
+def saved(content):
+    return lambda path: torch.save(content, path)
+
+
+def compressed(path):
     torch.save(checkpoint(big=torch.zeros(5000)), path)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
+    with zipfile.ZipFile(path) as archive:
+        parts = {part: archive.read(part) for part in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for part, content in parts.items():
+            archive.writestr(part, content)
 
 
-def write_old_truncated(path):
-    torch.save(checkpoint(big=torch.zeros(5000)), path, _use_new_zipfile_serialization=False)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
+NESTED = functools.reduce(lambda inner, _: {"inner": inner}, range(100), {})
+DAMAGED, FOREIGN = "is not a checkpoint, or it is damaged or cut short", "is not a fairseq checkpoint"
+#: name -> (what writes the file, part of the sentence)
+NO_CHECKPOINT = {
+    "cut in the middle": (with_bytes(lambda raw: raw[: len(raw) // 2]), DAMAGED),
+    "cut in the middle, earlier format": (with_bytes(lambda raw: raw[: len(raw) // 2], zipped=False), DAMAGED),
+    "without its last bytes": (with_bytes(lambda raw: raw[:-10]), DAMAGED),
+    "zeros in the middle": (with_bytes(lambda raw: raw[:9000] + bytes([1]) + raw[9001:]), "another checksum"),
+    "zeros only": (with_bytes(lambda raw: bytes(len(raw))), DAMAGED),
+    "more": (with_bytes(lambda raw: raw + b"x"), "before or after its content"),
+    "more zeros": (with_bytes(lambda raw: raw + bytes(30)), "before or after its content"),
+    "more, earlier format": (with_bytes(lambda raw: raw + b"x", zipped=False), "other bytes stand after its content"),
+    "more before": (with_bytes(lambda raw: b"PK\x03\x04x" + raw), "before or after its content"),
+    "text": (lambda path: path.write_text("the cat\nsat on the mat\n" * 30), DAMAGED),
+    "a sentence": (lambda path: path.write_text("Hello.\n"), DAMAGED),
+    "empty": (lambda path: path.write_bytes(b""), "(it is empty)"),
+    "a pickle": (lambda path: path.write_bytes(pickle.dumps([1, 2])), DAMAGED),
+    "compressed": (compressed, "bytes declare"),
+    "a list": (saved([1, 2]), FOREIGN),
+    "a tensor": (saved(torch.zeros(3)), FOREIGN),
+    "weights": (saved({"weight": torch.zeros(3)}), FOREIGN),
+    "without history": (saved({"model": {"weight": torch.zeros(3)}}), FOREIGN),
+    "numbers as names": (saved(checkpoint(model={7: torch.zeros(3)})), FOREIGN),
+    "a sparse table": (saved(checkpoint(model={"weight": torch.zeros(5, 4).to_sparse()})), "weight' is a sparse"),
+    "a table of one number": (saved(checkpoint(big=torch.zeros(1, 1).expand(10**6, 10**6))), "(1000000, 1000000)"),
+    "complex numbers": (saved(checkpoint(big=torch.zeros(3, dtype=torch.complex64))), "torch.complex64"),
+    "nested": (saved(checkpoint(nested=NESTED)), "nested more than"),
+    "half of a character": (saved(checkpoint(cfg={"task": {"data": "\ud800"}})), "'cfg.task.data' is text"),
+    "a folder": (lambda path: path.mkdir(), "cannot be read"),
+    "missing": (lambda path: None, "cannot be read"),
+}
 
 
-def write_with_more(path, before=b"", behind=b"", zipped=True):
-    torch.save(checkpoint(big=torch.zeros(5000)), path, _use_new_zipfile_serialization=zipped)
-    path.write_bytes(before + path.read_bytes() + behind)
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        write_truncated,
-        write_old_truncated,
-        lambda path: write_with_more(path, behind=b"x"),
-        lambda path: write_with_more(path, behind=bytes(30)),
-        lambda path: write_with_more(path, behind=b"x", zipped=False),
-        lambda path: write_with_more(path, before=b"PK\x03\x04x"),
-        lambda path: path.write_text("the cat\nsat on the mat\n" * 30),
-        lambda path: path.write_text("Hello.\n"),
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(pickle.dumps([1, 2])),
-        lambda path: torch.save([1, 2], path),
-        lambda path: torch.save(torch.zeros(3), path),
-        lambda path: torch.save({"weight": torch.zeros(3)}, path),
-        lambda path: torch.save({"model": {"weight": torch.zeros(3)}}, path),
-        lambda path: torch.save(checkpoint(model={7: torch.zeros(3)}), path),
-        lambda path: path.mkdir(),
-        lambda path: None,
-    ],
-    ids=(
-        "truncated truncated-legacy more zeros more-legacy before text sentence empty pickle list tensor weights "
-        "no-history no-names folder missing"
-    ).split(),
-)
+@pytest.mark.parametrize("name", NO_CHECKPOINT)
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_what_is_no_checkpoint_is_reported_in_one_sentence(tmp_path, write):
-    path = tmp_path / "c.pt"
+def test_what_is_no_checkpoint_is_reported_in_one_sentence(tmp_path, name):
+    path, (write, part) = tmp_path / "c.pt", NO_CHECKPOINT[name]
     write(path)
     with pytest.raises(UserError) as error:
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    assert "weights_only" not in one_sentence(error, path)
-
-
-def test_missing_model_of_generate(tmp_path):
-    with pytest.raises(UserError) as error:
-        checkpoint_utils.load_model_ensemble([str(tmp_path / "none.pt")])
-    one_sentence(error, tmp_path / "none.pt")
+    assert "weights_only" not in one_sentence(error, path, part)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
@@ -199,13 +191,10 @@ def test_numpy_numbers_of_the_other_numpy_are_read(tmp_path, core):
     assert load_plain(path) == {"best": 2.5}
 
 
-def test_configurations_are_plain_data():
+def test_configurations_and_legacy_options_are_plain_data():
     config = OmegaConf.create({"a": [1, "x", None], "b": {"c": 2.0}}, flags={"allow_objects": True})
-    assert reread(config) == config
-
-
-def test_legacy_options_are_plain_data():
-    assert reread(argparse.Namespace(arch="x", lr=[0.1])) == argparse.Namespace(arch="x", lr=[0.1])
+    for data in (config, argparse.Namespace(arch="x", lr=[0.1])):
+        assert reread(data) == data
 
 
 def test_data_beside_tensors_is_bounded(tmp_path, monkeypatch):
@@ -233,17 +222,14 @@ def in_earlier_format(pickled):
 
 
 @pytest.mark.parametrize(
-    "write", [lambda each: in_zip(each, "data.pkl"), lambda each: in_zip(each, "DATA.PKL"), in_earlier_format]
-)
-@pytest.mark.parametrize(
     "pickled, problem",
     [
-        (b"}" + DOUBLED + b"Ns", "more than 1,600,000 values"),
+        (b"}" + DOUBLED + b"Ns", "more than 16,000 values"),
         (b"}(" + SAME_HASH + b"u", "an integer of more than 64 bits"),
         (b"})Ns", "a key that is neither text, a number nor a tuple of texts"),
         (b"ccollections\nOrderedDict\n](N)\x86e\x85R", "a call of collections OrderedDict with values"),
         (b"c__builtin__\nset\n](Ne\x85R", "a call of __builtin__ set with values"),
-        (b"}" + NUMBERS, "more than 1,600,000 values"),
+        (b"}" + NUMBERS, "more than 16,000 values"),
         (b"ccollections\nOrderedDict\n)R](](NNeeb", "an object whose attributes are no dict"),
         (b"c__builtin__\nlist\n]\x85R", "a call of __builtin__ list with values"),
         (b"c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R", "a call of __builtin__ bytearray with values"),
@@ -255,8 +241,8 @@ def in_earlier_format(pickled):
         (b"cnumpy\ndtype\nX\x96\x00\x00\x00" + b"f8," * 50 + b"\x85R", "a call of numpy dtype with values"),
         (b"(" + LISTS + b"h\x00)R", "a call of what is no function"),
         (b"(" + LISTS + b"h\x00)\x81", "a call of what is no function"),
-        (b"(" + LISTS + b"t", "a part of more than 1,600,000 values"),
-        (b"](" + b"N" * 1_600_001 + b"e", "more than 1,600,000 values"),
+        (b"(" + LISTS + b"t", "a part of more than 16,000 values"),
+        (b"](" + b"N" * 16_001 + b"e", "more than 16,000 values"),
         (b"]q\x00(h\x00e", "data that is nested more than 50 times"),
     ],
     ids=(
@@ -264,10 +250,21 @@ def in_earlier_format(pickled):
         "function class lists many itself"
     ).split(),
 )
-def test_work_is_bounded(tmp_path, write, pickled, problem):
+def test_work_is_bounded(tmp_path, monkeypatch, pickled, problem):
+    monkeypatch.setattr(bounds, "MOST_INSTRUCTIONS", 16_000)
     path = tmp_path / "c.pt"
-    path.write_bytes(write(b"\x80\x02" + pickled + b"."))
+    path.write_bytes(in_zip(b"\x80\x02" + pickled + b".", "data.pkl"))
     with pytest.raises(UserError, match=rf"c.pt was refused: .*{problem} \(nothing in the file was run\)"):
+        load_plain(path)
+
+
+@pytest.mark.parametrize("write", [lambda each: in_zip(each, "DATA.PKL"), in_earlier_format])
+def test_work_is_bounded_in_all_formats(tmp_path, write):
+    path = tmp_path / "c.pt"
+    path.write_bytes(write(b"\x80\x02}" + DOUBLED + b"Ns."))
+    with pytest.raises(
+        UserError, match=r"c.pt was refused: .*more than 1,600,000 values \(nothing in the file was run"
+    ):
         load_plain(path)
 
 

@@ -39,15 +39,14 @@ def test_a_terminal_is_answered_line_by_line(monkeypatch):
         (b"a\n", 0, "--buffer-size 0: 1 or more is needed"),
         (gzip.compress(b"a\nb\n" * 99, mtime=0)[:-9], None, "text is truncated"),
         (None, None, "text: no such file"),
+        ("folder", None, "text: Is a directory"),
     ],
 )
 def test_what_is_refused(tmp_path, content, size, message):
-    if content is not None:
-        (tmp_path / "text").write_bytes(content)
+    path = tmp_path / "text"
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
     with pytest.raises(UserError, match=message):
-        list(read_buffers(str(tmp_path / "text"), size))
-
-
-def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(UserError, match="Is a directory"):
-        list(read_buffers(str(tmp_path)))
+        list(read_buffers(str(path), size))

@@ -21,7 +21,7 @@ def made(count, seed=1):
 
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("run, merged", [(1, 1), (7, 5), (50, 1000), (1000, 3)])
-@pytest.mark.parametrize("sizes", [[], [0], [1], [3, 0, 11, 1, 1, 30, 4]])
+@pytest.mark.parametrize("sizes", [[], [3, 0, 11, 1, 1, 30, 4]])
 def test_the_order_is_that_of_numpy(tmp_path, monkeypatch, on_disk, run, merged, sizes):
     monkeypatch.setattr(temporary_arrays, "RUN_RECORDS", run)
     monkeypatch.setattr(temporary_arrays, "MERGE_RECORDS", merged)

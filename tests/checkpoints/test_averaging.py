@@ -61,13 +61,13 @@ def numpy_mean(paths, name):
     return numpy.mean(arrays, axis=0)
 
 
-@pytest.mark.parametrize("name", ["tied.a", "tied.b", "half", "double"])
-def test_parameters_are_the_numpy_mean(run, name):
+def test_parameters_are_the_numpy_mean(run):
     paths = [str(run / f"checkpoint{epoch}.pt") for epoch in (2, 9, 10)]
-    found = averaging.average(paths)["model"][name]
-    expected = torch.from_numpy(numpy_mean(paths, name)).to(found.dtype)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
-    assert found.dtype == checkpoint(0)["model"][name].dtype
+    found = averaging.average(paths)["model"]
+    for name in ("tied.a", "tied.b", "half", "double"):
+        expected = torch.from_numpy(numpy_mean(paths, name)).to(found[name].dtype)
+        torch.testing.assert_close(found[name], expected, rtol=0, atol=0)
+        assert found[name].dtype == checkpoint(0)["model"][name].dtype
 
 
 def test_sums_are_kept_in_double_precision(tmp_path):
@@ -128,29 +128,28 @@ def test_checkpoints_of_different_models_are_refused(run):
     refusal(run, checkpoint(2, model={**model, "steps": torch.tensor(0.5)}), "steps")
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
+def test_weights_of_another_meaning_are_refused(tmp_path, caplog):
+    """All shapes are equal. Checkpoints of other settings of training are averaged."""
+
+    def average(*states):
+        for number, each in enumerate(states):
+            torch.save(each, tmp_path / f"{number}.pt")
+        averaging.average([str(tmp_path / "0.pt"), str(tmp_path / "1.pt")])
+
+    for changed in (
         {"dictionary": "b"},
         {"head": "ranking"},
         {"type_state": {"labels": ["y", "x"], "num_texts": 1}},
         {"lang_pairs": ["de-en"]},
         {"encoding": {"model": "b"}},
-    ],
-)
-def test_weights_of_another_meaning_are_refused(run, changed):
-    """All shapes are equal. Checkpoints of other settings of training are averaged."""
-    for number, identity in enumerate((IDENTITY, IDENTITY | changed)):
-        torch.save(checkpoint(1, task_state={"fairseq_xl": identity}), run / f"{number}.pt")
-    name = next(iter(changed.get("type_state", changed)))
-    with pytest.raises(UserError, match=rf"0\.pt and .*1\.pt are not of one model: {name}( model)? is "):
-        averaging.average([str(run / "0.pt"), str(run / "1.pt")])
-
-
-def test_what_checkpoints_of_one_run_may_differ_in(run, caplog):
-    for number, identity in enumerate((IDENTITY, IDENTITY | {"length": 9})):
-        torch.save(checkpoint(1, task_state={"fairseq_xl": identity}), run / f"{number}.pt")
-    averaging.average([str(run / f"{number}.pt") for number in range(2)])
+    ):
+        name = next(iter(changed.get("type_state", changed)))
+        with pytest.raises(UserError, match=rf"0\.pt and .*1\.pt are not of one model: {name}( model)? is "):
+            average(checkpoint(1), checkpoint(1, task_state={"fairseq_xl": IDENTITY | changed}))
+    options = ({"_name": "xl_xlm_tiny", "activation": activation} for activation in ("gelu", "relu"))
+    with pytest.raises(UserError, match="--activation is 'gelu' and 'relu'"):
+        average(*(checkpoint(1, cfg={"model": model}) for model in options))
+    average(checkpoint(1), checkpoint(1, task_state={"fairseq_xl": IDENTITY | {"length": 9}}))
     assert "differ in length" in caplog.text
 
 
@@ -168,15 +167,6 @@ def test_runs_that_started_from_other_weights_are_named(run, caplog):
 def test_a_checkpoint_that_counts_twice_is_named(run, caplog):
     averaging.average([str(run / name) for name in ("checkpoint1.pt", "checkpoint10.pt", "checkpoint_last.pt")])
     assert "checkpoint10.pt and " in caplog.text and "checkpoint_last.pt have the same weights" in caplog.text
-
-
-def test_options_that_change_the_meaning_of_weights(run):
-    register()
-    for number, activation in enumerate(("gelu", "relu")):
-        model = {"_name": "xl_xlm_tiny", "activation": activation}
-        torch.save(checkpoint(1, cfg={"model": model}), run / f"{number}.pt")
-    with pytest.raises(UserError, match="--activation is 'gelu' and 'relu'"):
-        averaging.average([str(run / "0.pt"), str(run / "1.pt")])
 
 
 def test_a_folder_with_too_few_checkpoints(run):

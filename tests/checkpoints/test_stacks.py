@@ -33,20 +33,6 @@ def recipient():
     return state(*encoder, *(f"decoder.{name}" for name in COMMON + CROSS), fill=0)
 
 
-def test_into_the_encoder(recipient, pretrained):
-    copied, new = copy_stack(recipient, pretrained, "encoder", "a.pt")
-    assert sorted(copied) == sorted(name for name in recipient if name.startswith("encoder."))
-    assert all((tensor == 7).all() for tensor in copied.values())
-    assert new == []
-
-
-def test_into_the_decoder(recipient, pretrained):
-    copied, new = copy_stack(recipient, pretrained, "decoder", "a.pt")
-    assert sorted(copied) == sorted(f"decoder.{name}" for name in COMMON)
-    assert all((tensor == 7).all() for tensor in copied.values())
-    assert new == CROSS  # what a pre-trained encoder has not
-
-
 def shared(model):
     """A translation model with one table."""
     return {key: value for key, value in model.items() if not key.startswith("decoder.token_embeddings")} | {
@@ -111,87 +97,27 @@ def test_unused_parameters(recipient, pretrained):
     ]
 
 
-@pytest.mark.parametrize("stack", ["encoder", "decoder"])
-def test_only_the_embeddings(recipient, pretrained, stack):
-    copied, new = copy_stack(recipient, pretrained, stack, "a.pt", only="token_embeddings.table")
-    assert list(copied) == [f"{stack}.token_embeddings.table.weight"]
-    assert (copied[f"{stack}.token_embeddings.table.weight"] == 7).all()
-    assert new == []
-
-
-def test_nothing_is_changed_in_place(recipient, pretrained):
-    copy_stack(recipient, pretrained, "encoder", "a.pt")
-    assert all((tensor == 0).all() for tensor in recipient.values())
-    assert all((tensor == 7).all() for tensor in pretrained.values())
-
-
-@pytest.mark.parametrize("stack", ["encoder", "decoder"])
-def test_another_number_of_layers_is_reported(recipient, pretrained, stack):
-    more = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)
-    choice = ": choose them with --init-decoder-layers first or last" if stack == "decoder" else ""
-    with pytest.raises(UserError, match=f"^a.pt has 3 layers, the new {stack} has 2{choice}$"):
-        copy_stack(recipient, more, stack, "a.pt")
-    fewer = {name: tensor for name, tensor in pretrained.items() if "layers.1" not in name}
-    with pytest.raises(UserError, match=f"^a.pt has 1 layers, the new {stack} has 2$"):
-        copy_stack(recipient, fewer, stack, "a.pt")
-
-
-def test_ten_layers_are_more_than_nine(recipient, pretrained):
-    many = {f"encoder.layers.{number}.ffn.up.weight": torch.zeros(1) for number in range(11)}
-    with pytest.raises(UserError, match="has 11 layers"):
-        copy_stack(recipient, many, "encoder", "a.pt")
-
-
-def test_only_the_embeddings_of_another_number_of_layers(recipient, pretrained):
-    more = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)
-    assert copy_stack(recipient, more, "encoder", "a.pt", only="token_embeddings.table")[0]
-
-
-def test_another_shape_is_reported(recipient, pretrained):
+def test_what_does_not_fit(recipient, pretrained):
+    """Embeddings alone may come from another number of layers."""
     wider = pretrained | state("encoder.embeddings.positions.weight", fill=7, shape=(4, 3))
-    with pytest.raises(UserError) as refused:
-        copy_stack(recipient, wider, "decoder", "a.pt")
-    assert str(refused.value) == (
-        "a.pt: embeddings.positions.weight has shape (4, 3), the new decoder needs (2, 3): "
-        "choose another --arch or size"
-    )
-
-
-def test_a_file_without_an_encoder_is_reported(recipient):
-    with pytest.raises(UserError, match="a.pt holds no encoder weights"):
-        copy_stack(recipient, state("decoder.token_embeddings.output_bias", fill=1), "encoder", "a.pt")
-
-
-@pytest.fixture
-def real_models(dictionary):
-    """A pre-trained encoder and a translation model with random weights, two layers each."""
-    from fairseq_xl.models.encoder import XLEncoderModel
-    from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
-    from fairseq_xl.models.model_options import EncoderConfig, EncoderDecoderConfig
-
-    size = dict(embed_dim=8, ffn_dim=16, heads=2, max_positions=12)
-    encoder = XLEncoderModel(EncoderConfig(layers=2, **size), len(dictionary), dictionary.pad(), 3)
-    for parameter in encoder.parameters():
-        torch.nn.init.normal_(parameter)
-    cfg = EncoderDecoderConfig(encoder_layers=2, decoder_layers=2, **size)
-    return encoder.state_dict(), XLEncoderDecoderModel(cfg, dictionary)
-
-
-def test_the_grid_on_real_models(real_models):
-    """{random, pre-trained} × {random, pre-trained} (X11): everything but cross-attention is taken over."""
-    pretrained, model = real_models
-    recipient = model.state_dict()
-    for stacks in ([], ["encoder"], ["decoder"], ["encoder", "decoder"]):
-        state = {name: tensor.clone() for name, tensor in recipient.items()}
-        for stack in stacks:
-            copied, new = copy_stack(recipient, pretrained, stack, "a.pt")
-            assert all("cross_attention" in name for name in new) and bool(new) == (stack == "decoder")
-            state.update(copied)
-        model.load_state_dict(state)
-        for name, tensor in model.state_dict().items():
-            stack, _, rest = name.partition(".")
-            taken = stack in stacks and "cross_attention" not in name
-            assert torch.equal(tensor, pretrained[f"encoder.{rest}"] if taken else recipient[name]), name
+    shapes = "embeddings.positions.weight has shape (4, 3), the new decoder needs (2, 3): choose another --arch or size"
+    deeper = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)
+    fewer = {name: tensor for name, tensor in pretrained.items() if "layers.1" not in name}
+    choice = ": choose them with --init-decoder-layers first or last"
+    for stack, weights, sentence in (
+        ("encoder", deeper, "a.pt has 3 layers, the new encoder has 2"),
+        ("decoder", deeper, f"a.pt has 3 layers, the new decoder has 2{choice}"),
+        ("decoder", fewer, "a.pt has 1 layers, the new decoder has 2"),
+        ("encoder", {"encoder.layers.10.ffn.up.weight": torch.zeros(1)}, "a.pt has 11 layers, the new encoder has 2"),
+        ("decoder", wider, f"a.pt: {shapes}"),
+        ("encoder", state("decoder.token_embeddings.output_bias", fill=1), "a.pt holds no encoder weights"),
+    ):
+        with pytest.raises(UserError) as refused:
+            copy_stack(recipient, weights, stack, "a.pt")
+        assert str(refused.value) == sentence
+    assert copy_stack(recipient, deeper, "encoder", "a.pt", only="token_embeddings.table")[0]
+    with pytest.raises(UserError, match="a.pt has 3 layers, 4 are needed"):
+        choose_layers(deep(3), 4, "last", "a.pt")
 
 
 def deep(count):
@@ -208,11 +134,6 @@ def test_layers_are_chosen_by_their_index(which, expected):
     for number, source in enumerate(expected):
         assert [chosen[f"layers.{number}.{name}"][0, 0].item() for name in LAYER] == [source, source]
     assert chosen["embeddings.positions.weight"][0, 0] == 99
-
-
-def test_more_layers_than_there_are():
-    with pytest.raises(UserError, match="a.pt has 3 layers, 4 are needed"):
-        choose_layers(deep(3), 4, "last", "a.pt")
 
 
 def test_continuing_from_another_model():

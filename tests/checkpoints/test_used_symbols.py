@@ -44,8 +44,7 @@ def test_a_token_that_the_dictionary_lacks(folder, dictionary):
         used_symbols(texts_of(folder), dictionary)
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.uint32])
-@pytest.mark.parametrize("symbols", [100, 65499, 65500])
+@pytest.mark.parametrize("dtype, symbols", [(np.uint16, 100), (np.int32, 65499), (np.uint32, 65500)])
 def test_renumbered_text(folder, tmp_path, dtype, symbols):
     """fairseq reads it; ids have as many bytes as fairseq-preprocess gives them."""
     items = [[4, 5, 2], [2], [9, 2]]

@@ -190,24 +190,15 @@ def test_rows(tmp_path, old, caplog):
     assert caplog.messages == ["new pieces: 4 (2 with random embeddings); new languages: fr; removed symbols: 3"]
 
 
-def test_a_language_begins_like_another(tmp_path, old):
+def test_rows_of_languages(tmp_path, old):
+    """One may begin like another. [it] was text in one dictionary, and is a language now."""
     found = rows_of(tmp_path, old, OLD, ["de", "en", "fr"], like="en")
     assert found.symbols[-3:] == [[9], [10], [10]] and found.languages == [[0], [1], [1]]
+    first = rows_of(tmp_path, load(tmp_path / "none.txt", OLD, []), OLD, ["de"])
+    assert first.symbols[-1] == [4, 5, 6, 7]
+    as_text = rows_of(tmp_path, load(tmp_path / "text.txt", [*OLD, "[it]"], ["de"]), OLD, ["de", "it"])
+    assert as_text.symbols[-2:] == [[10], [10]]
     with pytest.raises(UserError, match="language 'it' has no symbol in the dictionary"):
         rows_of(tmp_path, old, OLD, ["de", "en", "fr"], like="it")
-
-
-def test_the_first_languages_of_a_dictionary(tmp_path):
-    old = load(tmp_path / "old.txt", OLD, [])
-    assert rows_of(tmp_path, old, OLD, ["de"]).symbols[-1] == [4, 5, 6, 7]
-
-
-def test_pieces_that_are_special_symbols_elsewhere_are_new(tmp_path, old):
-    """[it] was text before, and a language now."""
-    found = rows_of(tmp_path, load(tmp_path / "text.txt", [*OLD, "[it]"], ["de"]), OLD, ["de", "it"])
-    assert found.symbols[-2:] == [[10], [10]]
-
-
-def test_nothing_new_is_refused(tmp_path, old):
     with pytest.raises(UserError, match="has the symbols of the old one: there is nothing to add"):
         rows_of(tmp_path, old, OLD, ["de", "en"])

@@ -16,8 +16,7 @@ TABLE = torch.arange(10.0).view(5, 2)
 LINES = "▁b 0.5 -1\nx 7 7\n▁a 1e-3 2 \n▁b 9 9\n"
 
 
-@pytest.mark.parametrize("header", ["", "4 2\n"])
-@pytest.mark.parametrize("ending", [".vec", ".txt", ".vec.gz"])
+@pytest.mark.parametrize("header, ending", [("", ".vec"), ("4 2\n", ".txt"), ("4 2\n", ".vec.gz")])
 def test_rows_of_known_symbols_are_replaced(tmp_path, header, ending):
     """The first vector of a symbol counts; the table that is given stays.
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import subprocess
-import sys
 from dataclasses import fields
 
 import pytest
@@ -22,6 +21,7 @@ from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.model_options import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
+from tests.warm_python import python
 
 PAD = 1
 TOKENS = torch.tensor([[0, 5, 6, 7, 8, 2], [0, 9, 10, 2, PAD, PAD], [0, 2, PAD, PAD, PAD, PAD]])
@@ -146,9 +146,10 @@ CLASSIFIERS = {
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_classifiers(make, tmp_path, kind):
     form, head, expected = CLASSIFIERS[kind]
-    labels = {"labels": ["no", "perhaps", "yes"], "num_texts": 1}
+    identity = dict(type_state={"labels": ["no", "perhaps", "yes"], "num_texts": 1}, head_dropout=0.3)
     heads = {"classification": head()}
-    model, own = make(XLEncoderModel, EncoderConfig(**form), heads, head="classification", type_state=labels)
+    model, own = make(XLEncoderModel, EncoderConfig(**form), heads, head="classification", **identity)
+    assert kind != "xlm-roberta" or counterpart(own).config["classifier_dropout"] == 0.3
     theirs = loaded(own, tmp_path / "out", "AutoModelForSequenceClassification")
     assert type(theirs).__name__ == expected and theirs.config.id2label == {0: "no", 1: "perhaps", 2: "yes"}
     languages = torch.tensor([[0], [1], [2]])
@@ -212,14 +213,6 @@ def test_encoder_decoders(make, tmp_path, dictionary, kind):
     torch.testing.assert_close(found, expected, atol=3e-5 if other_eps else 1e-5, rtol=0)
 
 
-def test_16_bits_are_those_of_the_checkpoint(make, tmp_path):
-    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R))
-    theirs = loaded(own, tmp_path / "out", "AutoModelForMaskedLM", dtype="float16")
-    ours, name = own.state["encoder.layers.1.ffn.up.weight"], "roberta.encoder.layer.1.intermediate.dense.weight"
-    assert theirs.state_dict()[name].dtype == torch.float16
-    assert torch.equal(theirs.state_dict()[name], ours.half())
-
-
 @torch.no_grad()
 def test_a_causal_language_model_stays_causal(make, tmp_path):
     model, own = make(XLEncoderModel, EncoderConfig(**XLM | dict(language_embeddings="none")), is_causal=True)
@@ -233,51 +226,24 @@ def test_a_causal_language_model_stays_causal(make, tmp_path):
 
 
 @pytest.mark.parametrize("framing", ["xl", "xlm"])
-def test_the_framing_comes_back(make, tmp_path, framing):
-    for model_class, config in (
-        (XLEncoderModel, EncoderConfig(**XLM)),
-        (XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ | SEQ2SEQS["mbart"][0])),
-        (XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ | SEQ2SEQS["bart"][0])),
-    ):
-        _, own = make(model_class, config)
+def test_the_framing_comes_back(make, framing):
+    forms = [EncoderDecoderConfig(**SEQ2SEQ | SEQ2SEQS[kind][0]) for kind in ("mbart", "bart")]
+    for config in (EncoderConfig(**XLM), *forms):
+        _, own = make(XLEncoderDecoderModel if config in forms else XLEncoderModel, config)
         own = dataclasses.replace(own, options=own.options | {"framing": framing})
         found = counterpart(own)
         assert found.layout.options(found.config, own.state)["framing"] == framing
 
 
-def test_dropout_of_the_head_is_kept(make):
-    state = {"labels": ["A", "B", "C"], "num_texts": 1}
-    _, own = make(
-        XLEncoderModel,
-        EncoderConfig(**XLM_R),
-        {"classification": pooled()},
-        head="classification",
-        type_state=state,
-        head_dropout=0.3,
-    )
-    assert counterpart(own).config["classifier_dropout"] == 0.3
-
-
-def test_values_that_16_bits_cannot_hold_are_refused(make, tmp_path):
+def test_16_bits_are_those_of_the_checkpoint(make, tmp_path):
     _, own = make(XLEncoderModel, EncoderConfig(**XLM_R))
+    theirs = loaded(own, tmp_path / "out", "AutoModelForMaskedLM", dtype="float16")
+    value = theirs.state_dict()["roberta.encoder.layer.1.intermediate.dense.weight"]
+    assert value.dtype == torch.float16 and torch.equal(value, own.state["encoder.layers.1.ffn.up.weight"].half())
     own.state["encoder.layers.0.ffn.up.weight"][0, 0] = 1e5
     with pytest.raises(UserError, match="--dtype float16: .*intermediate.dense.weight has values that are too large"):
         write_transformers(tmp_path, counterpart(own), "float16")
     write_transformers(tmp_path, counterpart(own), "bfloat16")
-
-
-FOREIGN = {
-    "is_decoder": ("xlm-roberta", {"is_decoder": True}, "its is_decoder is True; only False can be converted"),
-    "causal": ("xlm", {"causal": True}, "its causal is True"),
-    "relative positions": ("bert", {"position_embedding_type": "relative_key"}, "only absolute can be converted"),
-}
-
-
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_settings_that_our_layers_do_not_compute_are_refused(kind):
-    layout, settings, message = FOREIGN[kind]
-    with pytest.raises(UserError, match=message):
-        LAYOUTS[layout].options(settings, {})
 
 
 REFUSED = {
@@ -350,6 +316,7 @@ import sys, torch
 from fairseq import checkpoint_utils
 folder, tokens, output = sys.argv[1:]
 (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([f"{folder}/model.pt"], {"data": folder})
+assert not any(name.startswith("fairseq_xl") for name in sys.modules)
 with torch.no_grad():
     torch.save((task.source_dictionary.symbols, model.eval()(torch.load(tokens))[0]), output)
 """
@@ -368,7 +335,7 @@ def test_fairseq_without_this_package_reads_our_roberta(make, tmp_path, kind):
         write_fairseq(folder, own, "float32", None)
     torch.save(TOKENS, tmp_path / "tokens")
     arguments = [str(tmp_path / name) for name in ("out", "tokens", "logits")]
-    subprocess.run([sys.executable, "-c", PLAIN_FAIRSEQ, *arguments], check=True, capture_output=True, cwd=tmp_path)
+    subprocess.run([python(), "-c", PLAIN_FAIRSEQ, *arguments], check=True, capture_output=True, cwd=tmp_path)
     symbols, logits = torch.load(tmp_path / "logits")
     assert symbols == own.dictionary.symbols
     torch.testing.assert_close(logits[REAL], model.output(states_of(model)[-1])[REAL], atol=1e-5, rtol=0)
@@ -405,13 +372,19 @@ def test_encoder_decoders_come_back_bit_equal(make, kind):
         assert options[name] == own.options[name], name
 
 
-def test_pairs_of_other_models_are_refused(make):
+def test_settings_that_our_layers_do_not_compute_are_refused(make):
+    for layout, settings, message in (
+        ("xlm-roberta", {"is_decoder": True}, "its is_decoder is True; only False can be converted"),
+        ("xlm", {"causal": True}, "its causal is True"),
+        ("bert", {"position_embedding_type": "relative_key"}, "only absolute can be converted"),
+    ):
+        with pytest.raises(UserError, match=message):
+            LAYOUTS[layout].options(settings, {})
     _, own = make(XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ, output_form="dense"))
-    found = counterpart(own)
-    decoder = found.config["decoder"]
+    pair = counterpart(own)
     for change, message in (
         ({"model_type": "gpt2"}, "its encoder and decoder are xlm-roberta and gpt2"),
         ({"hidden_act": "relu"}, "its encoder and decoder differ in hidden_act: gelu and relu"),
     ):
         with pytest.raises(UserError, match=message):
-            found.layout.to_ours(found.weights, found.config | {"decoder": decoder | change})
+            pair.layout.to_ours(pair.weights, pair.config | {"decoder": pair.config["decoder"] | change})

@@ -55,11 +55,30 @@ def test_languages_among_the_pieces_of_veco(tmp_path):
 
 
 def test_codes_of_mbart(tmp_path):
+    """The codes of 25 or of 50 languages, then <mask>."""
     path = write_dictionary(tmp_path / "dict.txt", ["a", "[1]"])
     found = published_vocabularies.from_fairseq_translation(9, path, ["de_DE", "en_XX"])
     assert found.symbols == [*SPECIAL, "a", "[1]", "<mask>"] and found.languages == ["de", "en"]
-    found = published_vocabularies.from_mbart(32, path)
-    assert found.symbols == [*SPECIAL, "a", "[1]", "<mask>"] and found.languages[:2] == ["ar", "cs"]
+    for codes in (MBART_LANGUAGES, MBART50_LANGUAGES):
+        count = 6 + len(codes) + 1
+        found = published_vocabularies.from_mbart(count, path)
+        assert found.symbols == [*SPECIAL, "a", "[1]", "<mask>"] and found.languages[:4] == ["ar", "cs", "de", "en"]
+        assert found.rows == [*range(6), count - 1, *range(6, count - 1)] and len(found.languages) == len(codes)
+
+
+def test_special_words_of_xlm(tmp_path):
+    words = ["<s>", "</s>", "<pad>", "<unk>", *(f"<special{number}>" for number in range(10)), "w0", "w1"]
+    found = published_vocabularies.from_xlm(len(words), dict(enumerate(words)), tmp_path / "model.pth")
+    assert found.symbols == [*SPECIAL, "w0", "w1", "<mask>"]
+    assert [words[row] for row in found.rows] == [*SPECIAL, "w0", "w1", "<special1>"]
+
+
+def test_special_pieces_of_bert(tmp_path):
+    pieces = ["[PAD]", "[unused1]", "[unused2]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    found = published_vocabularies.from_bert(len(pieces), tmp_path / "vocab.txt")
+    assert found.symbols == [*SPECIAL, "[unused1]", "[unused2]", "a", "##b", "<mask>"]
+    assert found.rows == [4, 0, 5, 3, 1, 2, 7, 8, 6]
 
 
 def rows(tokenizer):

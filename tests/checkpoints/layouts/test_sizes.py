@@ -1,12 +1,9 @@
 """The published sizes on the meta device, where tensors have shapes only: every parameter has its place, both ways."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.layouts import LAYOUTS, published_vocabularies
-from fairseq_xl.checkpoints.layouts.published_vocabularies import MBART50_LANGUAGES, MBART_LANGUAGES
+from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.model_options import EncoderConfig, EncoderDecoderConfig
@@ -33,12 +30,6 @@ MODELS = {
         "XLMWithLMHeadModel",
         dict(vocab_size=95000, emb_dim=1024, n_layers=12, n_heads=8, n_langs=15),
         249_071_384,
-    ),
-    "XLM-17": (
-        "xlm",
-        "XLMWithLMHeadModel",
-        dict(vocab_size=200000, emb_dim=1280, n_layers=16, n_heads=16, n_langs=17, use_lang_emb=False),
-        571_696_960,
     ),
     "XLM-100": (
         "xlm",
@@ -107,36 +98,3 @@ def test_every_parameter_has_its_place(name):
     if layout == "xlm-roberta":
         same.add("roberta.embeddings.token_type_embeddings.weight")
     assert {each: value.shape for each, value in back.items()} == {each: given[each].shape for each in same}
-
-
-def write_dictionary(path: Path, count: int) -> Path:
-    path.write_text("".join(f"p{number} 1\n" for number in range(count)), encoding="utf-8")
-    return path
-
-
-def test_vocabularies_of_the_published_sizes(tmp_path):
-    """Rows and symbols of XLM-R, mBART, XLM and mBERT, with names that stand for their pieces."""
-    origin = write_dictionary(tmp_path / "dict.txt", 249_997)
-    found = published_vocabularies.from_pieces(250_002, origin)
-    assert len(found.symbols) == 250_002 and found.rows is None and not found.languages
-    origin = write_dictionary(tmp_path / "dict.txt", 249_997)
-    for count, codes in ((250_027, MBART_LANGUAGES), (250_054, MBART50_LANGUAGES)):
-        found = published_vocabularies.from_mbart(count, origin)
-        assert len(found.symbols) == 250_002 and len(found.languages) == len(codes)
-        assert found.languages[:4] == ["ar", "cs", "de", "en"]
-        assert found.rows[:250_001] == list(range(250_001)) and found.rows[250_001] == count - 1  # <mask>
-        assert found.rows[250_002:] == list(range(250_001, count - 1))
-    special = ["<s>", "</s>", "<pad>", "<unk>", *(f"<special{number}>" for number in range(10))]
-    for count in (95_000, 200_000):
-        words = [*special, *(f"w{number}" for number in range(count - 14))]
-        found = published_vocabularies.from_xlm(count, dict(enumerate(words)), tmp_path / "model.pth")
-        assert len(found.symbols) == count - 9 and found.symbols[:5] == ["<s>", "<pad>", "</s>", "<unk>", "w0"]
-        assert [words[row] for row in found.rows[:4]] == ["<s>", "<pad>", "</s>", "<unk>"]
-        assert words[found.rows[-1]] == "<special1>" and found.symbols[-1] == "<mask>"
-    pieces = ["[PAD]", *(f"[unused{number}]" for number in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces += [f"p{number}" for number in range(119_547 - len(pieces))]
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
-    found = published_vocabularies.from_bert(119_547, tmp_path / "vocab.txt")
-    assert len(found.symbols) == 119_547 and found.symbols[4] == "[unused1]" and found.symbols[-1] == "<mask>"
-    assert [pieces[row] for row in found.rows[:4]] == ["[CLS]", "[PAD]", "[SEP]", "[UNK]"]
-    assert pieces[found.rows[-1]] == "[MASK]" and sorted(found.rows) == list(range(119_547))

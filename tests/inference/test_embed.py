@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from fairseq_xl.commands import embed, search_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
-from tests.commands import dan, pretraining, run_train, trained
+from tests.commands import pretraining, trained
 from tests.tasks.tiny_text import WORDS, sentences, write
 
 
@@ -66,12 +65,6 @@ def test_no_line_and_only_blank_lines(run):
     assert not run(["", " "])[1].any()
 
 
-def test_a_long_line_is_truncated_with_a_warning(run, caplog):
-    caplog.set_level(logging.WARNING)
-    run(["Haus " * 60])
-    assert "1 sentences are truncated to 40 tokens" in caplog.text
-
-
 def test_unknown_text_is_named_once(run, caplog):
     run(["das Haus und der Garten", "我"])
     assert not caplog.messages
@@ -91,9 +84,6 @@ def test_mistakes(data_bin, checkpoint, run, tmp_path):
         with pytest.raises(UserError, match=message):
             run(["a"], *more)
     assert not (tmp_path / "rows.npy").exists()
-    run_train([*dan(data_bin, tmp_path), "--max-update", 1, "--disable-validation"])
-    with pytest.raises(UserError, match="expected a model with an encoder, found xl_dan"):
-        embed.main([str(tmp_path / "checkpoint_last.pt"), str(data_bin), "--lang", "de", "--output", "x.npy"])
 
 
 # Mining
@@ -152,13 +142,10 @@ def test_wrong_files_of_embeddings(data_bin, checkpoint, files, tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match="two.npy is of text in 'en': expected de"):
         mined(tmp_path, "--embeddings", *rows, texts[0], texts[1].replace("en=", "de="))
+    for line, message in ((["a", "b", *texts], "arguments are required: --layer"), (texts, "expected CHECKPOINT DATA")):
+        with pytest.raises(UserError, match=message):
+            search_bitext.main(line)
     note = Path(f"{rows[1]}.json")
     note.write_text(note.read_text().replace("layer 1", "layer 2"))
     with pytest.raises(UserError, match=r"two.npy is of .*checkpoint_last.pt \(layer 2, mean\), but .*one.npy of"):
         mined(tmp_path, "--embeddings", *rows, *texts)
-
-
-@pytest.mark.parametrize("given, message", [(2, "expected CHECKPOINT DATA"), (4, "arguments are required: --layer")])
-def test_missing_arguments(files, given, message):
-    with pytest.raises(UserError, match=message):
-        search_bitext.main((["a", "b"] + files[0])[4 - given :])

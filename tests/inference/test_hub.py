@@ -12,7 +12,6 @@ import torch
 from fairseq.dataclass.configs import GenerationConfig
 
 import fairseq_xl
-from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.decoding_options import OPTIONS
 from fairseq_xl.inference.hub import HubInterface
@@ -109,14 +108,15 @@ def test_what_cannot_be_loaded(data_bin, checkpoints, tmp_path):
     for checkpoint in (tmp_path, checkpoints["classification"]):  # the second one names the language de
         with pytest.raises(UserError, match=f"trained with another dictionary .data folder {data_bin}, .* {tmp_path}"):
             fairseq_xl.load(checkpoint, tmp_path)
-
-
-def test_a_data_folder_that_only_the_checkpoint_names(checkpoints, tmp_path):
     state = torch.load(checkpoints["mlm"], weights_only=True)
     state["cfg"]["task"]["data"] = "data-bin/x"
-    torch.save(state, tmp_path / "x.pt")
+    (tmp_path / "other").mkdir()
+    torch.save(state, tmp_path / "other/x.pt")
     with pytest.raises(UserError, match="^data-bin/x: no such data folder: .*x.pt names it, .*CHECKPOINT DATA"):
-        fairseq_xl.load(tmp_path / "x.pt")
+        fairseq_xl.load(tmp_path / "other/x.pt")
+    sentence = "pt: neither its task xl_pretraining nor its model xl_xlm_tiny has the option foo"
+    with pytest.raises(UserError, match=sentence):
+        fairseq_xl.load(checkpoints["mlm"], data_bin, foo=1, langs="de")
 
 
 # Embeddings
@@ -176,13 +176,6 @@ def test_the_python_of_the_first_page(checkpoints, tmp_path, monkeypatch):
     assert values["embeddings"].shape == (2, 16) and len(values["words"]) == 5 and len(values["translations"]) == 1
 
 
-def test_options_that_a_model_lacks(data_bin, checkpoints):
-    with pytest.raises(
-        UserError, match="pt: neither its task xl_pretraining nor its model xl_xlm_tiny has the option foo"
-    ):
-        fairseq_xl.load(checkpoints["mlm"], data_bin, foo=1, langs="de")
-
-
 def test_what_is_no_list_of_texts(loaded):
     for sentences, message in (
         ([None], r"sentences\[0\]: expected text, found None"),
@@ -238,7 +231,7 @@ def test_fill_mask(loaded):
     assert hub.fill_mask("<mask>", "de", 1)[0].text == hub.fill_mask("<mask>", "de", 1)[0].token.replace("▁", "")
 
 
-def test_text_behind_a_mask_continues_its_word(data_bin, loaded):
+def test_text_behind_a_mask_continues_its_word(loaded):
     """The full stop has no ▁ in front of it; the probabilities are those of the sentence with <mask> for a word."""
     hub = loaded["mlm"]
     dictionary, tokens = hub.task.dictionary, framed(hub, "das Haus.")
@@ -403,7 +396,3 @@ def test_predict(loaded):
     hub = loaded["classification"]
     logits = hub.model.heads["classification"](hidden_states(hub, framed(hub, TEXT[0]))[:, 0])[0]
     assert list(found[0]["probabilities"].values()) == pytest.approx(sorted(logits.softmax(0).tolist(), reverse=True))
-
-
-def test_the_dictionary_is_that_of_the_data_folder(data_bin, loaded):
-    assert loaded["mlm"].task.dictionary.digest() == XLDictionary.load(data_bin / "dict.txt").digest()

@@ -17,9 +17,8 @@ from fairseq_xl.inference import offline_back_translation
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.folders import locked
 from preprocess.verification import verify
-from tests.bad_input.every_command import fails
 from tests.command_line import cli
-from tests.commands import MAX_POSITIONS, pretraining, run_generate, run_train, translation, unsupervised
+from tests.commands import MAX_POSITIONS, run_generate, run_train, translation, unsupervised
 
 EOS = 2
 
@@ -77,18 +76,14 @@ def test_the_sources_are_those_of_fairseq_generate(place, data, capsys, beam):
 
 
 def test_sampling_depends_on_the_seed_alone(place, data, capsys):
+    """From the most probable symbol it is greedy search."""
     made = []
-    for seed in (1, 2, 1):
-        run(place[1], data, capsys, "--sampling", "--sampling-topk", 5, "--seed", seed)
+    for more in ("--seed 1", "--seed 2", "--seed 1", "--sampling-topk 1"):
+        run(place[1], data, capsys, *f"--sampling --sampling-topk 5 {more}".split())
         made.append(sources(data))
     assert made[0] == made[2] != made[1]
-
-
-def test_sampling_from_the_most_probable_symbol_is_greedy_search(place, data, capsys):
-    run(place[1], data, capsys, "--sampling", "--sampling-topk", 1)
-    sampled = sources(data)
     run(place[1], data, capsys, "--beam", 1)
-    assert sampled == sources(data)
+    assert sources(data) == made[3]
 
 
 def test_16_bits(place, data, capsys):
@@ -220,17 +215,7 @@ def test_pairs_of_another_dictionary_are_refused(place, data, tmp_path, capsys):
         train_on_pairs(data, tmp_path / "run")
 
 
-def test_missing_pairs_are_written_again(place, data, capsys):
-    """The note alone shows nothing."""
-    run(place[1], data, capsys)
-    whole = sources(data)
-    for path in (data / "en-de").glob("back-*.??.*"):
-        path.unlink()
-    run(place[1], data, capsys)
-    assert sources(data) == whole
-
-
-@pytest.mark.parametrize("kind", ["zeros", "copy", "bit"])
+@pytest.mark.parametrize("kind", ["zeros", "copy", "bit", "missing"])
 def test_changed_pairs_are_refused_and_written_again(place, data, tmp_path, capsys, kind):
     run(place[1], data, capsys)
     whole, folder = sources(data), data / "en-de"
@@ -243,8 +228,12 @@ def test_changed_pairs_are_refused_and_written_again(place, data, tmp_path, caps
     path.write_bytes(other.read_bytes() if kind == "copy" else content)
     if kind == "copy":
         shutil.copyfile(other.with_suffix(".idx"), path.with_suffix(".idx"))
+    if kind == "missing":  # the note alone shows nothing
+        for part in folder.glob("back-*.??.*"):
+            part.unlink()
+    named = folder / "back-de.en-de" if kind == "missing" else path.with_suffix("")
     for read in (lambda: train_on_pairs(data, tmp_path / "run"), lambda: verify(data)):
-        with pytest.raises(UserError, match=f"{path.with_suffix('')}"):
+        with pytest.raises(UserError, match=str(named)):
             read()
     run(place[1], data, capsys)
     for path in (data / "de").glob("few.*"):  # text that preprocess did not write
@@ -310,19 +299,6 @@ def test_pairs_for_the_other_direction_are_not_mistaken(with_pairs, tmp_path):
         run_train(translation(with_pairs, tmp_path, *cli(s="de", t="en", back_translated=True, max_update=1)))
 
 
-@pytest.mark.parametrize("upsampling", [0, -1])
-def test_no_part_of_the_real_pairs_is_refused(data_bin, tmp_path, upsampling):
-    more = cli(s="en", t="de", max_update=1, back_translated=True, upsample_primary=upsampling)
-    with pytest.raises(UserError, match=f"--upsample-primary {upsampling}.0: more than 0 is needed"):
-        run_train(translation(data_bin, tmp_path, *more))
-
-
-@pytest.mark.parametrize("option", ["--tagged-back-translation", "--upsample-primary 2", "--upsample-primary 0.5"])
-def test_options_of_back_translated_pairs_need_them(data_bin, tmp_path, option):
-    with pytest.raises(UserError, match=f"^{option} needs --back-translated$"):
-        run_train(translation(data_bin, tmp_path, *cli(s="en", t="de", max_update=1), *option.split()))
-
-
 def test_a_model_of_unsupervised_translation_may_generate(place, data, tmp_path, capsys):
     more = cli(langs="en,de", updates_per_epoch=2, max_update=2, disable_validation=True)
     run_train(unsupervised(data, tmp_path / "un", *more))
@@ -332,48 +308,37 @@ def test_a_model_of_unsupervised_translation_may_generate(place, data, tmp_path,
     assert note.pop("fingerprints") and note.pop("format") == 1 and note == statistics
 
 
-def test_checkpoints_that_do_not_translate(place, data, tmp_path, capsys):
-    fails(lambda: run(tmp_path / "nowhere.pt", data, capsys), "nowhere.pt")
-    run_train(pretraining(data, tmp_path, "--max-update", 1, "--disable-validation", objectives="mlm"))
-    with pytest.raises(UserError, match="checkpoint_last.pt is not a translation model: train one from it with"):
-        run(tmp_path / "checkpoint_last.pt", data, capsys)
-    assert not list(data.glob("en-de/back-*"))
-
-
-def test_data_folders_that_do_not_fit(place, data, tmp_path, capsys):
+def test_mistakes(place, data, capsys):
     with pytest.raises(UserError, match=f"^{data}:{data}: back-translate one data folder at a time$"):
         run(place[1], f"{data}:{data}", capsys)
-    with pytest.raises(UserError, match="nowhere: no such data folder"):
-        run(place[1], tmp_path / "nowhere", capsys)
-    (data / "manifest.json").unlink()
-    for path in data.rglob("dict*.txt"):
-        path.write_text("new 1\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(UserError, match="checkpoint_last.pt was trained with another dictionary"):
-        run(place[1], data, capsys)
+    for more, message in (
+        ("-s fr", "was trained for de-en, not for de-fr"),
+        ("-s de", "-s de -t de: name two languages"),
+        ("-s xx", "language 'xx' has no symbol"),
+        ("--split test", "no binarized text of language 'de'"),
+        ("--beam 0", "--beam 0: 1 or more is needed"),
+        ("--sampling-topk 3", "--sampling-topk needs --sampling"),
+        ("--sampling --sampling-topk 0", "--sampling-topk 0: 1 or more is needed"),
+        ("--sampling --sampling-topk -1", "--sampling-topk -1: 1 or more is needed"),
+        ("--sampling --sampling-topk 9999", "--sampling-topk 9999: expected at most .*, the number of symbols"),
+        ("--sampling --beam 5", "--beam 5: --sampling draws one source for each sentence, leave out --beam"),
+        ("--max-tokens 3", "de/few: a sentence has 40 tokens, more than --max-tokens 3: raise it$"),
+        ("--seed -1", "--seed -1: 0 or more is needed"),
+        (f"--seed {10**20}", "--seed 1(0){20}: a number below 4294967296 is needed"),
+        ("--temperature 0", "--temperature 0.0: more than 0 is needed"),
+        ("--temperature nan", "--temperature nan: more than 0 is needed"),
+        ("--temperature inf", "--temperature inf: a number below"),
+        ("--length 2", "every sentence has more than 2 tokens"),
+    ):
+        with pytest.raises((UserError, SystemExit), match=message):
+            run(place[1], data, capsys, *more.split())
 
 
-@pytest.mark.parametrize(
-    "more, message",
-    [
-        (["-s", "fr"], "was trained for de-en, not for de-fr"),
-        (["-s", "de"], "-s de -t de: name two languages"),
-        (["-s", "xx"], "language 'xx' has no symbol"),
-        (["--split", "test"], "no binarized text of language 'de'"),
-        (["--beam", "0"], "--beam 0: 1 or more is needed"),
-        (["--sampling-topk", "3"], "--sampling-topk needs --sampling"),
-        (["--sampling", "--sampling-topk", "0"], "--sampling-topk 0: 1 or more is needed"),
-        (["--sampling", "--sampling-topk", "-1"], "--sampling-topk -1: 1 or more is needed"),
-        (["--sampling", "--sampling-topk", "9999"], "--sampling-topk 9999: expected at most .*, the number of symbols"),
-        (["--sampling", "--beam", "5"], "--beam 5: --sampling draws one source for each sentence, leave out --beam"),
-        (["--max-tokens", "3"], "de/few: a sentence has 40 tokens, more than --max-tokens 3: raise it$"),
-        (["--seed", "-1"], "--seed -1: 0 or more is needed"),
-        (["--seed", str(10**20)], "--seed 1(0){20}: a number below 4294967296 is needed"),
-        (["--temperature", "0"], "--temperature 0.0: more than 0 is needed"),
-        (["--temperature", "nan"], "--temperature nan: more than 0 is needed"),
-        (["--temperature", "inf"], "--temperature inf: a number below"),
-        (["--length", "2"], "every sentence has more than 2 tokens"),
-    ],
-)
-def test_mistakes(place, data, capsys, more, message):
-    with pytest.raises((UserError, SystemExit), match=message):
-        run(place[1], data, capsys, *more)
+def test_options_of_back_translated_pairs(data_bin, tmp_path):
+    line = translation(data_bin, tmp_path, *cli(s="en", t="de", max_update=1))
+    for option in ("--tagged-back-translation", "--upsample-primary 2", "--upsample-primary 0.5"):
+        with pytest.raises(UserError, match=f"^{option} needs --back-translated$"):
+            run_train([*line, *option.split()])
+    for upsampling in (0, -1):
+        with pytest.raises(UserError, match=f"--upsample-primary {upsampling}.0: more than 0 is needed"):
+            run_train([*line, "--back-translated", "--upsample-primary", upsampling])

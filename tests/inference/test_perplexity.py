@@ -3,7 +3,6 @@
 import json
 import math
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.perplexity import word_markers
 from tests.commands import pretraining, run_train, run_validate, trained, validation
+from tests.warm_python import python
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_perplexity_by_hand(data_bin, corpus, checkpoint, capsys):
 def test_a_process_that_has_registered_nothing_opens_a_checkpoint(checkpoint):
     """As the command is run; in the process of the tests all models are registered."""
     code = f"from fairseq_xl.checkpoints.identity import open_checkpoint\nopen_checkpoint({str(checkpoint)!r})"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([python(), "-c", code], check=True)
 
 
 def test_it_is_that_of_the_log(data_bin, checkpoint, capsys):

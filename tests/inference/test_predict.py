@@ -3,10 +3,8 @@
 import io
 import json
 import logging
-import random
 import shutil
 import sys
-from unittest.mock import Mock
 
 import pytest
 
@@ -16,14 +14,13 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_sentences
-from fairseq_xl.inference.predictors import Predictor
 from fairseq_xl.io.text import is_blank
-from tests.builders import asked, ranked, several, tagged, write_task
+from tests.builders import FILES, NAMES, line as labeled_line, several, task_files, write_task  # noqa: F401
 from tests.command_line import cli
 from tests.commands import (
     classification,
+    evaluated,
     generation,
-    labeled,
     pretraining,
     run_generate,
     run_interactive,
@@ -34,65 +31,48 @@ from tests.commands import (
 )
 from tests.hostile_text import LINES
 from tests.tasks.conftest import write_encoded
-from tests.tasks.tiny_text import EMPTY, TEST_LINES, sentences
+from tests.tasks.tiny_text import EMPTY, TEST_LINES
 from tests.tasks.titles import write_titles
 
 SHORT = ["--max-update", 4, "--lr", 0.02, "--disable-validation", "--no-epoch-checkpoints"]
-SUFFIX = {"question_answering": "json"}
 
 
-def write_files(root):
-    """{name of a task: folder of its task files}, 30 and 11 examples in English and German."""
-    found = {"classification": write_task(root / "classification", 2)}
-    for name in ("ranking", "tagging", "question_answering"):
-        found[name] = root / name
-        found[name].mkdir()
-        for split, count in (("train", 30), ("valid", 11)):
-            for code, lines in sentences(("en", "de"), count, f"{split} predicted").items():
-                rng = random.Random(split)
-                if name == "question_answering":
-                    content = asked(code, lines, rng)
-                else:
-                    content = "\n".join(ranked(code, lines) if name == "ranking" else tagged(code, lines, rng))
-                (found[name] / f"{split}.{code}.{SUFFIX.get(name, 'tsv')}").write_text(content, encoding="utf-8")
-    return found
-
-
-def training(data, name, files, folder):
-    """A command line of fairseq-train."""
-    if name == "classification":
-        return classification(data, files, folder)
-    task = cli(task=f"xl_{name}", criterion=f"xl_{name}", arch="xl_xlm_tiny", layers=1)
-    short = ["--question-length", 8, "--stride", 8] if name == "question_answering" else []
-    return [data, *task, *labeled(files, folder), *short]
+ENDINGS = FILES | {"classification": "tsv"}
 
 
 @pytest.fixture(scope="module")
-def task_files(tmp_path_factory):
-    """Read only."""
-    return write_files(tmp_path_factory.mktemp("predicted"))
+def files(task_files, tmp_path_factory):
+    """{name of a task: folder of its files}. Read only."""
+    return task_files | {"classification": write_task(tmp_path_factory.mktemp("predicted") / "classification", 2)}
 
 
 @pytest.fixture(scope="module")
-def checkpoints(data_bin, task_files, tmp_path_factory):
+def checkpoints(data_bin, files, tmp_path_factory):
     """{name of a task: checkpoint after a few updates}."""
-    root, made = tmp_path_factory.mktemp("models"), {}
-    for name, files in task_files.items():
-        run_train([*training(data_bin, name, files, root / name), *SHORT])
-        made[name] = root / name / "checkpoint_last.pt"
-    return made
+    root = tmp_path_factory.mktemp("models")
+    lines = {name: labeled_line(data_bin, files, name, root / name, *SHORT) for name in NAMES}
+    lines["classification"] = classification(data_bin, files["classification"], root / "classification", *SHORT)
+    return {name: trained(arguments) for name, arguments in lines.items()}
 
 
 @pytest.fixture(scope="module")
-def expected(data_bin, checkpoints, task_files, tmp_path_factory):
+def expected(data_bin, checkpoints, files, tmp_path_factory):
     """{name of a task: the German predictions of fairseq-validate}."""
-    found = {}
+    folder = tmp_path_factory.mktemp("expected")
     for name, checkpoint in checkpoints.items():
-        folder = tmp_path_factory.mktemp(name)
-        options = cli(task=f"xl_{name}", path=checkpoint, user_dir="fairseq_xl", batch_size=3, predictions_to=folder)
-        run_validate([data_bin, *options, "--task-files", task_files[name]])
-        found[name] = (folder / f"valid.de.{SUFFIX.get(name, 'tsv')}").read_text(encoding="utf-8")
-    return found
+        options = dict(batch_size=3, predictions_to=folder / name, task_files=files[name])
+        run_validate(evaluated(data_bin, name, checkpoint, **options))
+    return {name: (folder / f"{name}/valid.de.{ENDINGS[name]}").read_text(encoding="utf-8") for name in checkpoints}
+
+
+def unlabeled(name, files):
+    """The German validation text as the command reads it."""
+    path = files[name] / f"valid.de.{ENDINGS[name]}"
+    if name == "question_answering":
+        return [f"{each.context}\t{each.question}" for each in read_questions(path, "de")]
+    if name == "tagging":
+        return [" ".join(each.words) for each in read_sentences(path, "de")]
+    return [line.partition("\t")[2] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture
@@ -109,23 +89,13 @@ def run(data_bin, capsys, monkeypatch):
     return run_on
 
 
-def unlabeled(name, files):
-    """The German validation text as the command reads it."""
-    path = files[name] / f"valid.de.{SUFFIX.get(name, 'tsv')}"
-    if name == "question_answering":
-        return [f"{each.context}\t{each.question}" for each in read_questions(path, "de")]
-    if name == "tagging":
-        return [" ".join(each.words) for each in read_sentences(path, "de")]
-    return [line.partition("\t")[2] for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 # Labels
 
 
 @pytest.mark.parametrize("more", [[], ["--batch-size", 2, "--buffer-size", 3], ["--max-tokens", 40]])
-def test_classes_are_those_of_validation(checkpoints, expected, task_files, run, more):
+def test_classes_are_those_of_validation(checkpoints, expected, files, run, more):
     """A blank line gets a blank line in its place."""
-    lines = unlabeled("classification", task_files)
+    lines = unlabeled("classification", files)
     found = run([*lines[:4], "", *lines[4:]], checkpoints["classification"], "--lang", "de", *more)
     assert found.pop(4) == ""
     rows = [row.split("\t") for row in expected["classification"].splitlines()]
@@ -134,8 +104,8 @@ def test_classes_are_those_of_validation(checkpoints, expected, task_files, run,
     assert [float(value) for _, value in shown] == pytest.approx([float(value) for *_, value in rows], abs=2e-6)
 
 
-def test_all_classes_with_their_probabilities(checkpoints, task_files, run):
-    lines = unlabeled("classification", task_files)[:3]
+def test_all_classes_with_their_probabilities(checkpoints, files, run):
+    lines = unlabeled("classification", files)[:3]
     checkpoint = checkpoints["classification"]
     best = [line.split("\t") for line in run(lines, checkpoint, "--lang", "de")]
     for (label, probability), line in zip(best, run(lines, checkpoint, "--lang", "de", "--probabilities"), strict=True):
@@ -149,20 +119,20 @@ def test_all_classes_with_their_probabilities(checkpoints, task_files, run):
         assert record["probability"] == record["probabilities"][label] == pytest.approx(float(probability), abs=1e-6)
 
 
-def test_scores_tags_and_answers_are_those_of_validation(checkpoints, expected, task_files, run):
+def test_scores_tags_and_answers_are_those_of_validation(checkpoints, expected, files, run):
     found = {
-        name: run(unlabeled(name, task_files), checkpoints[name], "--lang", "de", "--buffer-size", 4)
+        name: run(unlabeled(name, files), checkpoints[name], "--lang", "de", "--buffer-size", 4)
         for name in ("ranking", "tagging", "question_answering")
     }
     scores = {int(line): float(score) for line, *_, score in map(str.split, expected["ranking"].splitlines())}
-    assert [float(score) for score in found["ranking"]] == pytest.approx([scores[n + 1] for n in range(11)], abs=2e-6)
+    assert [float(score) for score in found["ranking"]] == pytest.approx([scores[n + 1] for n in range(31)], abs=2e-6)
     of_sentences = [block.split("\n") for block in expected["tagging"].strip("\n").split("\n\n")]
     assert found["tagging"] == [" ".join(row.split("\t")[2] for row in block) for block in of_sentences]
     assert found["question_answering"] == list(json.loads(expected["question_answering"]).values())
 
 
-def test_records_of_answers_and_tags(checkpoints, task_files, run):
-    lines = unlabeled("question_answering", task_files)
+def test_records_of_answers_and_tags(checkpoints, files, run):
+    lines = unlabeled("question_answering", files)
     for line, shown in zip(lines, run(lines, checkpoints["question_answering"], "--lang", "de", "--json")):
         record = json.loads(shown)
         assert line.startswith(record["answer"], record["start"]) and record["answer"] and record["score"] < 1e3
@@ -190,14 +160,14 @@ def test_each_buffer_is_answered_before_the_next_line_is_read(data_bin, checkpoi
     assert seen == [0, 1, 2]
 
 
-def test_a_folder_with_model_and_dictionary(data_bin, checkpoints, task_files, tmp_path, run, capsys):
+def test_a_folder_with_model_and_dictionary(data_bin, checkpoints, files, tmp_path, run, capsys):
     for name in ("dict.txt", "sentencepiece.model"):
         shutil.copy(data_bin / name, tmp_path)
     shutil.copy(checkpoints["tagging"], tmp_path / "checkpoint.pt")
-    (tmp_path / "text").write_text("".join(f"{line}\n" for line in unlabeled("tagging", task_files)), encoding="utf-8")
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in unlabeled("tagging", files)), encoding="utf-8")
     predict.main([str(tmp_path), "--lang", "de", "--input", str(tmp_path / "text")])
     found = capsys.readouterr().out.splitlines()
-    assert found == run(unlabeled("tagging", task_files), checkpoints["tagging"], "--lang", "de")
+    assert found == run(unlabeled("tagging", files), checkpoints["tagging"], "--lang", "de")
 
 
 def test_truncated_lines_are_named(checkpoints, run, caplog):
@@ -236,10 +206,8 @@ def test_wrong_lines_and_options(data_bin, checkpoints, run, tmp_path):
         run(["Haus"], checkpoints["tagging"], "-s", "en", command=translate)
     with pytest.raises(UserError, match="--lang is missing: name the language of the text, one of en, de, fr"):
         run(["Haus"], checkpoints["tagging"])
-    (tmp_path / "half.pt").write_bytes(checkpoints["tagging"].read_bytes()[:2000])
-    for path, message in (("half.pt", "half.pt is not a checkpoint, or it is damaged"), ("no.pt", "no.pt")):
-        with pytest.raises(UserError, match=message):
-            run(["Haus"], tmp_path / path, "--lang", "de")
+    with pytest.raises(UserError, match="no.pt"):
+        run(["Haus"], tmp_path / "no.pt", "--lang", "de")
     run_train([*pretraining(data_bin, tmp_path), "--max-update", 1, "--disable-validation"])
     with pytest.raises(
         UserError, match="checkpoint_last.pt was trained by xl_pretraining: expected a fine-tuned model"
@@ -248,15 +216,15 @@ def test_wrong_lines_and_options(data_bin, checkpoints, run, tmp_path):
 
 
 @pytest.mark.parametrize("command", [run_generate, lambda line: run_interactive(line, ["Haus"])])
-def test_commands_that_generate_text_name_this_one(data_bin, checkpoints, task_files, command):
+def test_commands_that_generate_text_name_this_one(data_bin, checkpoints, files, command):
     line = [data_bin, *cli(task="xl_tagging", path=checkpoints["tagging"], user_dir="fairseq_xl", length=40)]
     with pytest.raises(UserError, match="generates no text: `fairseq-xl predict CHECKPOINT DATA` predicts classes"):
-        command([*line, *cli(task_files=task_files["tagging"], gen_subset="valid", batch_size=1)])
+        command([*line, *cli(task_files=files["tagging"], gen_subset="valid", batch_size=1)])
 
 
-def test_objectives(data_bin, task_files, tmp_path, run):
+def test_objectives(data_bin, files, tmp_path, run):
     """Each labelled objective of a model predicts with its own head."""
-    folders = {"nc": task_files["classification"], "ner": task_files["tagging"]}
+    folders = {"nc": files["classification"], "ner": files["tagging"]}
     checkpoint = trained(several(data_bin, folders, tmp_path, *SHORT))
     (tags,) = run(["das Haus"], checkpoint, "--lang", "de", "--objective", "ner")
     (label,) = run(["das Haus\tGarten"], checkpoint, "--lang", "de", "--objective", "nc")
@@ -309,10 +277,10 @@ def test_translations_are_those_of_generate(data_bin, corpus, translator, run, t
         assert record is None or record["score"] == pytest.approx(float(score), abs=1e-4)
 
 
-@pytest.mark.parametrize("limit", [dict(max_len_b=6), dict(max_len_a=0.35, max_len_b=1)])
-def test_text_is_that_of_generate_and_of_interactive(translator, run, tmp_path, limit):
+def test_text_is_that_of_generate_and_of_interactive(translator, run, tmp_path):
     """Whatever it has of white space, line ends and invisible characters: as many lines, and the same output."""
     data = write_encoded(tmp_path, test={"en": LINES, "de": ["" if is_blank(line) else "das" for line in LINES]})
+    limit = dict(max_len_a=0.35, max_len_b=1)
     common = cli(task="xl_translation", user_dir="fairseq_xl", path=translator, beam=1, **limit)
     arguments = [data, *common, "-s", "en", "-t", "de", "--remove-bpe", "sentencepiece"]
     run_generate([*arguments, "--results-path", tmp_path])
@@ -332,12 +300,8 @@ def test_directions_of_translation(translator, run):
         (["-s", "en", "-t", "fr"], "the model was trained for en-de, de-en, not for en-fr"),
         (["-s", "en", "-t", "xx"], "language 'xx' has no symbol in the dictionary"),
         (["-s", "en", "-t", "de", "--max-tokens", 5], "standard input: a line has 7 tokens, more than --max-tokens 5"),
-        (["--beam", 0], "--beam 0: 1 or more is needed"),
         (["--beam", 99999999], "--beam 99999999: a number below 10000 is needed"),
-        (["--max-len-b", -5], "--max-len-b -5: 0 or more is needed"),
-        (["--max-len-a", "nan"], "--max-len-a nan: 0 or more is needed"),
         (["--max-len-a", "inf"], "--max-len-a inf: a number below"),
-        (["--max-len-a", -1], "--max-len-a -1.0: 0 or more is needed"),
         (["--max-len-a", 0.3, "--max-len-b", 0], "--max-len-a 0.3, --max-len-b 0: the text for a source of 3 tokens"),
         (["--lenpen", "nan"], "--lenpen nan: a number below"),
         (["--no-repeat-ngram-size", -1], "--no-repeat-ngram-size -1: 0 or more is needed"),
@@ -357,7 +321,7 @@ def test_the_shortest_texts(translator, run):
 
 def test_titles_are_those_of_generate(data_bin, tmp_path, run, caplog):
     files = write_titles(tmp_path / "files")
-    options = cli(max_epoch=6, lr=0.01, no_epoch_checkpoints=True, disable_validation=True)
+    options = cli(max_epoch=3, lr=0.02, no_epoch_checkpoints=True, disable_validation=True)
     checkpoint = trained(generation(data_bin, files, tmp_path / "run", *options, "--length", 10))
     common = cli(task="xl_generation", user_dir="fairseq_xl", path=checkpoint, task_files=files, eval_langs="de")
     options = cli(beam=2, max_len_a=0.5, max_len_b=3, lenpen=0.2, no_repeat_ngram_size=1)
@@ -367,22 +331,3 @@ def test_titles_are_those_of_generate(data_bin, tmp_path, run, caplog):
     assert found == read_generated(tmp_path / "to" / "generate-test.txt")[0] and len(set(found)) > 1
     assert run(["das Haus " * 9], checkpoint, "--lang", "de")
     assert "standard input: 1 lines are truncated to 10 tokens: 1" in caplog.text  # --length of the fine-tuning
-
-
-def test_a_predictor_keeps_the_order_of_lines(data_bin):
-    """Numbers of lines count blank ones; the latter are not predicted."""
-
-    class Length(Predictor):
-        def __init__(self):
-            self.seen, self.encode, self.name = [], Mock(), "text"
-
-        def predict(self, lines, numbers):
-            self.seen += numbers
-            return [{"length": len(line)} for line in lines]
-
-        def to_line(self, record):
-            return str(record["length"])
-
-    predictor = Length()
-    assert predictor(["aa", "", "b"], 5) == [{"length": 2}, None, {"length": 1}] and predictor.seen == [5, 7]
-    assert predictor(["", " "]) == [None, None] and predictor.seen == [5, 7]

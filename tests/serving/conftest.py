@@ -54,7 +54,7 @@ def task(tmp_path_factory):
 @pytest.fixture(scope="package")
 def translator(task, written_once):
     """An encoder-decoder with language embeddings, whose outputs differ in length, and the same exported."""
-    cfg = EncoderDecoderConfig(**SIZES, encoder_layers=2, decoder_layers=2)
+    cfg = EncoderDecoderConfig(**SIZES, encoder_layers=1, decoder_layers=2)
     model = randomized(XLEncoderDecoderModel(cfg, task.dictionary))
     model.decoder.token_embeddings.output_bias.data[task.dictionary.eos()] = 6
     folder = written_once("exported-translator", lambda folder: export(model, task, folder))

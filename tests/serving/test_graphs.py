@@ -14,7 +14,7 @@ from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.objectives.ranking import Ranking
 from fairseq_xl.objectives.tagging import Tagging
-from fairseq_xl.serving.export import build_graphs
+from fairseq_xl.serving.export import build_graphs, describe
 from tests.serving.builders import END, PAD, xlm
 from tests.serving.conftest import SIZES, export, make_task, randomized
 
@@ -33,7 +33,7 @@ def xlmr(dictionary):
 
 def monotrans(dictionary):
     form = dict(language_embeddings="none", output_form="dense", language_positions=True, adapters=4)
-    return XLMonoTransModel(MonoTransConfig(**SIZES, **form, layers=2), len(dictionary), PAD, 3, dictionary.shared)
+    return XLMonoTransModel(MonoTransConfig(**SIZES, **form, layers=1), len(dictionary), PAD, 3, dictionary.shared)
 
 
 def batches(rows):
@@ -47,17 +47,26 @@ def batches(rows):
     return tensors | {"padding_mask": tensors["padding_mask"] if padding.any() else None}, arrays
 
 
-def check(exported, expected):
-    """Compares the only graph with `expected`, a function of a batch, at the tokens that are not padding."""
-    graph = exported.graphs["model"]
+def in_torch(graph):
+    return lambda arrays: graph(*(torch.from_numpy(arrays[name]) for name in graph.inputs)).numpy()
+
+
+def check(run, expected):
+    """Compares the output of a graph with `expected`, a function of a batch, at the tokens that are not padding."""
     for rows in ROWS:
         tensors, arrays = batches(rows)
         with torch.no_grad():
-            wanted = expected(tensors).numpy()
-        (found,) = graph(arrays).values()
+            found, wanted = run(arrays), expected(tensors).numpy()
         assert found.shape == wanted.shape
         kept = ~arrays["padding_mask"] if found.shape[:2] == arrays["tokens"].shape else slice(None)
         assert np.abs(found[kept] - wanted[kept]).max() <= 1e-5
+
+
+def test_an_encoder(task, tmp_path):
+    model = randomized(monotrans(task.dictionary))
+    graph = export(model, task, tmp_path, "logits").graphs["model"]
+    assert graph.inputs == ["tokens", "padding_mask", "segments"]
+    check(lambda arrays: graph(arrays)["logits"], lambda batch: model.output(model.encode(**batch)))
 
 
 @pytest.mark.parametrize(
@@ -65,42 +74,33 @@ def check(exported, expected):
     [
         (xlm, "hidden", ["tokens", "padding_mask", "languages"]),
         (xlmr, "logits", ["tokens", "padding_mask"]),
-        (monotrans, "logits", ["tokens", "padding_mask", "segments"]),
     ],
 )
-def test_an_encoder(task, tmp_path, make, output, inputs):
+def test_an_encoder_in_torch(task, make, output, inputs):
+    """tests/tasks/test_onnx_export.py has an encoder with languages in onnxruntime."""
     model = randomized(make(task.dictionary))
-    exported = export(model, task, tmp_path, output)
-    assert exported.graphs["model"].inputs == inputs
+    graph = build_graphs(model, task, output)[1]["model"]
+    assert list(graph.inputs) == inputs
     read = model.output if output == "logits" else torch.nn.Identity()
-    check(exported, lambda batch: read(model.encode(**batch)))
+    check(in_torch(graph), lambda batch: read(model.encode(**batch)))
 
 
-def with_head(kind, folder, **options):
-    """An encoder with the head of an objective, and its task."""
-    head = kind(kind.Config(**options), None, None)
-    head.labels = ["B", "I", "O"]
-    task = make_task(folder, head)
-    model = xlmr(task.dictionary)
-    model.add_heads(head.heads(model.cfg))
-    return randomized(model), task
-
-
-def test_a_head_that_reads_every_token(tmp_path):
-    model, task = with_head(Tagging, tmp_path)
-    exported = export(model, task, tmp_path)
-    assert exported.description["kind"] == "tagging" and exported.description["labels"] == ["B", "I", "O"]
-    check(exported, lambda batch: model.heads["tagging"](model.encode(**batch)))
-
-
-def test_a_head_that_reads_the_first_token(tmp_path):
-    """In torch only: tests/tasks/test_onnx_export.py has such a head in onnxruntime."""
-    model, task = with_head(Ranking, tmp_path, pooler=True)
-    kind, graphs = build_graphs(model, task)
-    graph, (tensors, arrays) = graphs["model"], batches(ROWS[2])
-    assert kind == "ranking" and graph.outputs == {"scores": ("batch",)}
-    found = graph(*(torch.from_numpy(arrays[name]) for name in graph.inputs))
-    torch.testing.assert_close(found, model.heads["ranking"](model.encode(**tensors)[:, 0])[:, 0])
+def test_heads_in_torch(tmp_path):
+    """Of every token, and of the first one: tests/tasks/test_onnx_export.py has such a head in onnxruntime."""
+    for kind, options in ((Tagging, {}), (Ranking, {"pooler": True})):
+        objective = kind(kind.Config(**options), None, None)
+        objective.labels = ["B", "I", "O"]
+        task = make_task(tmp_path, objective)
+        model = xlmr(task.dictionary)
+        model.add_heads(objective.heads(model.cfg))
+        name, graphs = build_graphs(randomized(model), task)
+        if kind is Tagging:
+            description = describe(name, graphs, model, task)
+            assert description["kind"] == name == "tagging" and description["labels"] == ["B", "I", "O"]
+            check(in_torch(graphs["model"]), lambda batch: model.heads["tagging"](model.encode(**batch)))
+        else:
+            assert name == "ranking" and graphs["model"].outputs == {"scores": ("batch",)}
+            check(in_torch(graphs["model"]), lambda batch: model.heads["ranking"](model.encode(**batch)[:, 0])[:, 0])
 
 
 def steps(model, exported, source, outputs):

@@ -173,8 +173,9 @@ def test_a_folder_with_model_and_dictionary(data_bin, checkpoints, files, tmp_pa
 def test_truncated_lines_are_named(checkpoints, run, caplog):
     caplog.set_level(logging.WARNING)
     long = " ".join(["Haus"] * 60)
-    found = run(["Haus\tHaus", "", f"Haus\t{long}"], checkpoints["classification"], "--lang", "de", "--buffer-size", 1)
-    assert len(found) == 3 and "standard input: 1 lines are truncated to --length 40 tokens: 3" in caplog.text
+    lines = ["Haus\tHaus", "", "", f"Haus\t{long}"]
+    found = run(lines, checkpoints["classification"], "--lang", "de", "--buffer-size", 2)
+    assert len(found) == 4 and "standard input: 1 lines are truncated to --length 40 tokens: 4" in caplog.text
 
 
 def test_unknown_text_is_named(checkpoints, run, caplog):

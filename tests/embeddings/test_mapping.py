@@ -1,5 +1,6 @@
 """VecMap's self-learning (M8): by hand, from a poor dictionary, without a dictionary."""
 
+import functools
 import json
 import zipfile
 
@@ -41,12 +42,10 @@ def test_normalized_by_hand():
     assert not mapping.scale_to_unit(np.zeros((1, 2))).any()
 
 
-def test_a_quarter_turn_is_found():
+def test_the_mapping_is_orthogonal_whatever_the_pairs():
+    """A quarter turn is found."""
     source = np.array([[1.0, 0], [0, 1]])
     np.testing.assert_allclose(mapping.orthogonal(source, np.array([[0.0, 1], [-1, 0]])), [[0, 1], [-1, 0]], atol=1e-12)
-
-
-def test_the_mapping_is_orthogonal_whatever_the_pairs():
     rng = np.random.default_rng(2)
     found = mapping.orthogonal(rng.normal(size=(9, 4)), rng.normal(size=(9, 4)))
     np.testing.assert_allclose(found @ found.T, np.eye(4), atol=1e-12)
@@ -86,11 +85,8 @@ def test_dropped_pairs_are_not_chosen():
     assert not alone.any()  # where all were dropped, all are looked at
 
 
-def test_identical_pieces():
-    assert [part.tolist() for part in mapping.identical(["▁a", "b", "▁c"], ["▁c", "x", "▁a"])] == [[0, 2], [2, 0]]
-
-
 def test_identical_pieces_of_some_length_in_any_case():
+    assert [part.tolist() for part in mapping.identical(["▁a", "b", "▁c"], ["▁c", "x", "▁a"])] == [[0, 2], [2, 0]]
     source, target = ["▁in", "▁hotel", "ße", "▁Hotel"], ["▁Hotel", "▁in", "sse", "▁HOTEL"]
     found = mapping.identical(source, target, ignore_case=True, min_length=3)
     assert list(zip(*(part.tolist() for part in found))) == [(1, 0), (1, 3), (2, 2), (3, 0), (3, 3)]
@@ -136,7 +132,8 @@ def test_pairs_at_random_are_no_start(languages):
     assert precision(learned, source, target, places) < 0.9
 
 
-def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys):
+def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(embeddings_map, "SelfLearning", functools.partial(SelfLearning, patience=5))
     source, target, places = languages
     names = [f"▁{number}" for number in range(300)]
     written = [f"{names[place]}" if place < 20 else f"▁x{place}" for place in np.argsort(places)]

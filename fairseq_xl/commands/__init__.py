@@ -76,15 +76,6 @@ def several(name: str, help_text: str, metavar: str, action: str = "extend", **o
     return argument(name, help_text, default=[], action=action, metavar=metavar, **nargs, **options)
 
 
-def layer_and_pooling(remark: str, pooling: str | None = None) -> tuple[Argument, Argument]:
-    """The arguments --layer and --pooling of `Embedders.choices`; `remark` says what their defaults are."""
-    layers = f"layer whose hidden states are pooled, 0: the embeddings ({remark})"
-    kinds = "mean: mean over the tokens; first: the first token" + ("" if pooling else f" ({remark})")
-    return argument("--layer", layers, natural_number), argument(
-        "--pooling", kinds, None, pooling, choices=("mean", "first")
-    )
-
-
 def files_by_language(form: str) -> tuple[Argument, ...]:
     """The arguments of `score_languages`; `form` is that of the files in the folder."""
     return (
@@ -123,6 +114,19 @@ def _output(parser: argparse.ArgumentParser) -> None:
     if "--output" not in parser._option_string_actions:
         text = "write the result to this file, as JSON, and print tables"
         parser.add_argument("--output", help=text, metavar="FILE", dest="output_json")
+
+
+def embedding_options(remark: str, modules: Argument = MODULES) -> tuple[Argument, ...]:
+    """The options of `Embedders`; `remark` says what --layer and --pooling are by default."""
+    return (
+        modules,
+        FP16,
+        argument("--layer", f"layer whose hidden states are pooled, 0: the embeddings ({remark})", natural_number),
+        argument(
+            "--pooling", f"mean: mean over the tokens; first: the first token ({remark})", choices=("mean", "first")
+        ),
+        PROMPT,
+    )
 
 
 #: of the probes

@@ -14,17 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_xl.commands import (
-    DATA_OF_CHECKPOINT,
-    ENCODER,
-    FP16,
-    MODULE,
-    PROMPT,
-    Options,
-    argument,
-    command,
-    layer_and_pooling,
-)
+from fairseq_xl.commands import DATA_OF_CHECKPOINT, ENCODER, MODULE, Options, argument, command, embedding_options
 from fairseq_xl.errors import positive_integer
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.io.arrays import growing_matrix
@@ -39,10 +29,7 @@ BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
     argument("--lang", "language of the text", required=True),
     argument("--output", "file to write", required=True, metavar="FILE.npy"),
     argument("--input", "text, plain or compressed (default: standard input)", metavar="FILE"),
-    MODULE,
-    *layer_and_pooling("default: the last layer; mean, or as in sentence-transformers"),
-    PROMPT,
-    FP16,
+    *embedding_options("default: the last layer; mean, or as in sentence-transformers", MODULE),
     argument("--max-tokens", "tokens of a batch, with padding", positive_integer, 4096),
     argument("--buffer-size", "lines in memory at a time", positive_integer, BUFFERED),
 )

@@ -18,17 +18,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from fairseq_xl.commands import RESAMPLES, Options, argument, command, flag
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import (
-    LANGUAGES,
-    bleu,
-    chrf,
-    paired,
-    primary_code,
-    read_pair,
-    tokenized_bleu,
-    tokenizer_name,
-    wmt_scores,
-)
+from fairseq_xl.evaluation import bleu
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.lines import read_lines
 
@@ -56,7 +46,7 @@ def main(options: Options) -> dict[str, Any]:
                 f"{options.generated} is a folder: expected --plain, one folder of references, and none of --lang, "
                 "--tokenize, --bootstrap, --against and --save-hypotheses"
             )
-        return wmt_scores(options.generated, options.reference[0])
+        return bleu.wmt_scores(options.generated, options.reference[0])
     if not options.lang and not options.tokenize:
         raise UserError(
             "--lang or --tokenize is needed: name the target language, such as --lang zh, which chooses sacreBLEU's "
@@ -64,29 +54,27 @@ def main(options: Options) -> dict[str, Any]:
         )
     systems = []
     for path in filter(None, (options.generated, options.against)):
-        hypotheses, references = (_plain_pair if options.plain else read_pair)(path, options.reference[0])
+        hypotheses, references = (_plain_pair if options.plain else bleu.read_pair)(path, options.reference[0])
         systems.append(hypotheses)
     hypotheses = systems[0]
     if options.against and options.bootstrap == 0:
         raise UserError("--against needs resamples: --bootstrap 0 must be 1 or more")
     if options.save_hypotheses:
         write_lines(options.save_hypotheses, hypotheses)
-    tokenizer = options.tokenize or tokenizer_name(options.lang)
-    if not options.tokenize and primary_code(options.lang) not in LANGUAGES:
+    tokenizer = options.tokenize or bleu.tokenizer_name(options.lang)
+    if not options.tokenize and bleu.primary_code(options.lang) not in bleu.LANGUAGES:
+        remark = "for words separated by spaces; --tokenize names another"
         logger.warning(
-            "--lang %s is not an ISO 639-1 code: sacreBLEU's tokenizer is %s, for words separated "
-            "by spaces; --tokenize names another",
-            options.lang,
-            tokenizer,
+            "--lang %s is not an ISO 639-1 code: sacreBLEU's tokenizer is %s, %s", options.lang, tokenizer, remark
         )
     bootstrap = 1000 if options.bootstrap is None else options.bootstrap
     further = [read_lines(path) for path in options.reference[1:]]
-    result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=bootstrap, further=further)}
-    result["chrf"] = chrf(hypotheses, references, bootstrap, further)
+    scores = bleu.bleu(hypotheses, references, tokenize=tokenizer, bootstrap=bootstrap, further=further)
+    result = {"sacrebleu": scores, "chrf": bleu.chrf(hypotheses, references, bootstrap, further)}
     if options.lang:
-        result |= tokenized_bleu(hypotheses, references, options.lang, further)
+        result |= bleu.tokenized_bleu(hypotheses, references, options.lang, further)
     if options.against:
-        result["paired"] = paired(hypotheses, systems[1], references, tokenizer, bootstrap, further)
+        result["paired"] = bleu.paired(hypotheses, systems[1], references, tokenizer, bootstrap, further)
     return result | {"lines": len(hypotheses)}
 
 

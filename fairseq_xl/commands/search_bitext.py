@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.commands import BEAM_SIZE, FP16, MODULES, PROMPT, Options, argument, command, flag, layer_and_pooling
+from fairseq_xl.commands import BEAM_SIZE, Options, argument, command, embedding_options, flag
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.prediction_folders import check_noted_language, check_same_origin
 from fairseq_xl.io.arrays import check_finite_rows, open_matrix
@@ -64,10 +64,7 @@ USAGE = f"""fairseq-xl search bitext {" ".join(WORDS)} --layer LAYER [OPTION ...
         nargs="+",
         metavar=" ".join(WORDS),
     ),
-    MODULES,
-    FP16,
-    *layer_and_pooling("not with --embeddings; default of --pooling: mean; of both: as in sentence-transformers"),
-    PROMPT,
+    *embedding_options("not with --embeddings; default of --pooling: mean; of both: as in sentence-transformers"),
     argument("--embeddings", "embeddings of all lines of the source and the target file", nargs=2, metavar="FILE.npy"),
     argument("--index", "search approximately, with temporary on-disk indices in this folder", metavar="FOLDER"),
     argument("--neighbors", f"neighbors in the margin (default: {NEIGHBORS})", BEAM_SIZE),

@@ -11,18 +11,7 @@ as `fairseq-xl embed` does. Prints the accuracies.
 
 from typing import Any
 
-from fairseq_xl.commands import (
-    CHECKPOINT,
-    DATA,
-    FP16,
-    MODULES,
-    PROMPT,
-    Options,
-    argument,
-    command,
-    layer_and_pooling,
-    several,
-)
+from fairseq_xl.commands import CHECKPOINT, DATA, Options, argument, command, embedding_options, several
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import averages, read_named_pairs
 
@@ -30,8 +19,6 @@ from fairseq_xl.evaluation.retrieval_scores import averages, read_named_pairs
 @command(
     CHECKPOINT,
     DATA,
-    MODULES,
-    FP16,
     several("--test", "test pairs of files", "XX-YY=PREFIX", required=True),
     several("--dev", "held-out pairs of files", "XX-YY=PREFIX"),
     argument(
@@ -40,8 +27,7 @@ from fairseq_xl.evaluation.retrieval_scores import averages, read_named_pairs
         "of the target found TAB that of the source found. Empty and repeated pairs are not counted",
         metavar="FOLDER",
     ),
-    *layer_and_pooling("default: select on --dev, or as in sentence-transformers"),
-    PROMPT,
+    *embedding_options("default: select on --dev, or as in sentence-transformers"),
 )
 def main(options: Options) -> dict[str, Any]:
     from fairseq_xl.inference.embedder import Embedders, has_settings, retrieve

@@ -16,20 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, PROMPT, Options, argument, command, layer_and_pooling
+from fairseq_xl.commands import CHECKPOINT, DATA, Options, argument, command, embedding_options
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write_predictions
 from fairseq_xl.evaluation.xtreme import LANGUAGES
-from fairseq_xl.mining.bitext_mining import (
-    Pair,
-    Sentences,
-    best_threshold,
-    distinct,
-    mine_distinct,
-    read_gold,
-    read_sentences,
-    rounded,
-)
+from fairseq_xl.mining import bitext_mining
+from fairseq_xl.mining.bitext_mining import Pair, Sentences, distinct, mine_distinct, read_sentences
 from fairseq_xl.mining.nearest_neighbors import nearest
 
 if TYPE_CHECKING:
@@ -43,13 +35,10 @@ Texts = dict[str, tuple[Sentences, Sentences]]  # by language: its sentences and
 @command(
     CHECKPOINT,
     DATA,
-    MODULES,
-    FP16,
     argument("download", "folder with bucc2018 and tatoeba", type=Path),
     argument("destination", "folder of the submission", type=Path, metavar="DEST"),
     argument("--langs", "only these languages", default="", metavar="XX,YY"),
-    *layer_and_pooling("default: select on BUCC's dev files, or as in sentence-transformers"),
-    PROMPT,
+    *embedding_options("default: select on BUCC's dev files, or as in sentence-transformers"),
 )
 def main(options: Options) -> dict[str, Any]:
     from fairseq_xl.checkpoints.identity import found_in
@@ -63,7 +52,7 @@ def main(options: Options) -> dict[str, Any]:
             raise UserError(f"--langs {options.langs}: neither BUCC nor Tatoeba of XTREME has {unknown[0]}")
         languages = {name: [code for code in codes if code in names] for name, codes in languages.items()}
     dev, test = (_read(bucc, languages[BUCC], f"-en.{split}") for split in ("dev", "test"))
-    gold = {code: read_gold(str(bucc / f"{code}-en.dev.gold"), sides) for code, sides in dev.items()}
+    gold = {code: bitext_mining.read_gold(str(bucc / f"{code}-en.dev.gold"), sides) for code, sides in dev.items()}
     sentences = _read(tatoeba, languages[TATOEBA], "-en")
     for code, (_, english) in sentences.items():
         if english.ids != [str(index) for index in range(len(english.ids))]:
@@ -80,7 +69,7 @@ def main(options: Options) -> dict[str, Any]:
     dev_scores: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
     for code, sides in dev.items():
         for choice, pairs in _mined(embed, code, sides, choices).items():
-            dev_scores[choice][code] = best_threshold(pairs, gold[code])
+            dev_scores[choice][code] = bitext_mining.best_threshold(pairs, gold[code])
     choice = max(choices, key=lambda choice: sum(scores["f1"] for scores in dev_scores[choice].values()))
     files: dict[str, dict[str, str]] = {BUCC: {}, TATOEBA: {}}
     for code, sides in test.items():
@@ -95,10 +84,10 @@ def main(options: Options) -> dict[str, Any]:
     for task, texts in files.items():
         if texts:
             write_predictions(options.destination / task, origins[task], texts)
-    table = [
-        {"layer": layer, "pooling": pooling, "dev": {code: rounded(scores) for code, scores in by_code.items()}}
-        for (layer, pooling), by_code in dev_scores.items()
-    ]
+    table = []
+    for (layer, pooling), by_code in dev_scores.items():
+        dev_table = {code: bitext_mining.rounded(scores) for code, scores in by_code.items()}
+        table.append({"layer": layer, "pooling": pooling, "dev": dev_table})
     return {"layer": choice[0], "pooling": choice[1], "choices": table}
 
 

@@ -10,10 +10,9 @@ from fairseq_xl.commands import score_generation
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation_scores as scores
 from fairseq_xl.evaluation.bleu import read_generated
-from fairseq_xl.objectives import corrupted_lines
 from tests.command_line import cli
 from tests.commands import denoising, evaluated, generation, run_generate, run_train
-from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
+from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES
 from tests.tasks.titles import write_titles
 
 ARCHITECTURES = {"xdae": [], "xfnp": ["--arch", "xl_xfnp_tiny"]}
@@ -81,28 +80,6 @@ def test_the_noise_is_the_same_again_and_another_with_other_options(data_bin, te
         denoise(data_bin, texts, pretrained["xdae"], "xdae", "de", "--corrupted-to", tmp_path / name, *more)
         written.append((tmp_path / name / "test.de.src").read_text(encoding="utf-8"))
     assert written[0] == written[1] != written[2]
-
-
-def test_an_xfnp_keeps_what_was_not_masked(data_bin, texts, pretrained, tmp_path, monkeypatch):
-    """Beam search writes the spans only; a line is the source with the spans in their places."""
-    seen = []
-    original = corrupted_lines.fill_masks
-
-    def recorded(*given):
-        seen.append((*given, original(*given)))
-        return seen[-1][-1]
-
-    monkeypatch.setattr(corrupted_lines, "fill_masks", recorded)
-    output = denoise(data_bin, texts, pretrained["xfnp"], "xfnp", "de", "--nbest", 1, "--beam", 1)
-    lines = output.lines("D")
-    assert len(seen) == len(lines) == TEST_LINES - 2
-    words = set(WORDS["de"])
-    for source, places, written, line in seen:
-        assert line[-1] == 2 and len(line) == len(source) - max(0, len(places) - len(written))
-        assert [token for number, token in enumerate(source) if number not in places] == [
-            token for number, token in enumerate(line) if number not in places[: len(written)]
-        ]
-    assert sum(len(words & set(texts[0].partition("\t")[2].split())) for texts in lines.values()) > 2 * len(lines)
 
 
 def test_mistakes_are_one_sentence(data_bin, texts, pretrained, tmp_path):

@@ -1,18 +1,15 @@
 """fairseq-generate and fairseq-interactive with xl_translation."""
 
-import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.search import BeamSearch
-from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_xl.commands import model_average as average_command
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.models import generator
-from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
+from fairseq_xl.models.encoder_decoder import SourceEncoder
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, load, run_interactive, run_train, translation
 from tests.tasks.generating import COMMON, generate, hypotheses
@@ -23,9 +20,15 @@ from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
 def both_ways(data_bin, tmp_path_factory):
     """A checkpoint that translates en-de and de-en, trained long enough for its outputs to differ from each other."""
     folder = tmp_path_factory.mktemp("both-ways")
-    more = cli(lang_pairs="en-de,de-en", max_epoch=30, max_tokens=512, lr=0.01, no_epoch_checkpoints=True)
+    more = cli(lang_pairs="en-de,de-en", max_epoch=16, save_interval=16, max_tokens=512, lr=0.01)
     run_train(translation(data_bin, folder, *more, "--disable-validation"))
     return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def translated(data_bin, both_ways):
+    """{"en", "de": output of fairseq-generate from this language}."""
+    return {pair[0]: generate(data_bin, both_ways, pair=pair) for pair in (("en", "de"), ("de", "en"))}
 
 
 def assert_equal_hypotheses(one, other):
@@ -35,28 +38,9 @@ def assert_equal_hypotheses(one, other):
         assert left[2] == pytest.approx(right[2], abs=1.5e-4)  # printed with four digits
 
 
-@pytest.mark.parametrize("beam", [1, 4])
-def test_cached_beam_search_equals_uncached(data_bin, both_ways, monkeypatch, beam):
-    cached = generate(data_bin, both_ways, "--beam", beam, "--nbest", beam)
-    original, steps = Decoder.forward, []
-
-    def uncached(self, prev_output_tokens, encoder_out=None, incremental_state=None):
-        steps.append(prev_output_tokens.size(1))
-        logits, extra = original(self, prev_output_tokens, encoder_out)
-        return logits[:, -1:], extra
-
-    monkeypatch.setattr(Decoder, "forward", uncached)
-    monkeypatch.setattr(generator, "XLSequenceGenerator", SequenceGenerator)
-    assert_equal_hypotheses(cached, generate(data_bin, both_ways, "--beam", beam, "--nbest", beam))
-    assert max(steps) > 3
-    assert len({tokens for *_, tokens in hypotheses(cached)}) > 3
-
-
-@pytest.mark.parametrize("beam", [1, 4])
-def test_batch_of_one_equals_batch_of_many(data_bin, both_ways, beam):
-    many = generate(data_bin, both_ways, "--beam", beam, "--batch-size", 8)
-    assert_equal_hypotheses(many, generate(data_bin, both_ways, "--beam", beam, "--batch-size", 1))
-    assert_equal_hypotheses(many, generate(data_bin, both_ways, "--beam", beam, "--max-tokens", 90))
+def test_batch_of_one_equals_batch_of_many(data_bin, both_ways, translated):
+    for size in (cli(batch_size=1), cli(max_tokens=90)):
+        assert_equal_hypotheses(translated["en"], generate(data_bin, both_ways, *size))
 
 
 @pytest.fixture(scope="module")
@@ -68,31 +52,15 @@ def other_model(data_bin, tmp_path_factory):
     return folder / "checkpoint_last.pt"
 
 
-def test_an_ensemble_averages_probabilities(data_bin, both_ways, other_model):
-    """Of each token of the reference, which is forced as a prefix; the translations are those of neither model."""
-    paths = (both_ways, other_model, f"{both_ways}:{other_model}")
-    forced = [hypotheses(generate(data_bin, path, "--beam", 1, "--prefix-size", 99)) for path in paths]
-    for one, other, both in zip(*forced, strict=True):
-        assert one[3] == other[3] == both[3]
-        means = np.mean([np.exp2(one[2]), np.exp2(other[2])], axis=0)
-        assert np.exp2(both[2]) == pytest.approx(means, abs=2e-4)
-    free = [[tokens for *_, tokens in hypotheses(generate(data_bin, path))] for path in paths]
-    assert free[2] != free[0] and free[2] != free[1]
-
-
-def test_every_line_gets_one_hypothesis(data_bin, both_ways):
+def test_every_line_gets_one_hypothesis(translated):
     """13 lines, no multiple of 8; the empty one stays empty, the over-long one is truncated and reported."""
-    output = generate(data_bin, both_ways)
+    output = translated["en"]
     lines = output.lines("D")
     assert sorted(lines) == list(range(TEST_LINES)) and all(len(texts) == 1 for texts in lines.values())
-    empty = [number for number, texts in lines.items() if not texts[0].partition("\t")[2].strip()]
-    assert empty == [EMPTY]
+    assert [number for number, texts in lines.items() if not texts[0].partition("\t")[2].strip()] == [EMPTY]
     assert output.lines("H")[EMPTY] == output.lines("D")[EMPTY]
-    warnings = [record.getMessage() for record in output.records if record.levelname == "WARNING"]
-    reported = [warning for warning in warnings if "are truncated" in warning]
-    assert (
-        len(reported) == 1 and f"[{LONG + 1}]" in reported[0] and f"({MAX_POSITIONS}, {MAX_POSITIONS})" in reported[0]
-    )
+    (reported,) = [record.getMessage() for record in output.records if "are truncated" in record.getMessage()]
+    assert f"[{LONG + 1}]" in reported and f"({MAX_POSITIONS}, {MAX_POSITIONS})" in reported
     assert len(output.lines("S")[LONG][0].split()) in range(MAX_POSITIONS - 3, MAX_POSITIONS + 1)
 
 
@@ -112,62 +80,52 @@ def test_output_holds_no_special_symbol(data_bin, tmp_path, both_ways):
                 assert symbol not in text
 
 
-def test_both_directions_read_the_same_bitext(data_bin, both_ways):
-    forth, back = generate(data_bin, both_ways), generate(data_bin, both_ways, pair=("de", "en"))
-    for number in range(TEST_LINES):
-        assert forth.lines("S")[number][0].replace("<s> ", "") == back.lines("T")[number][0] or number == LONG
-        assert back.lines("S")[number][0].replace("<s> ", "") == forth.lines("T")[number][0] or number == LONG
+def test_both_directions_read_the_same_bitext_and_write_the_target_language(data_bin, both_ways, translated):
+    """Without -s and -t the first of --lang-pairs is translated."""
+    for source, target in (("en", "de"), ("de", "en")):
+        output, other = translated[source], translated[target]
+        for number in range(TEST_LINES):
+            assert output.lines("S")[number][0].replace("<s> ", "") == other.lines("T")[number][0] or number == LONG
+        written = "".join(lines[0].partition("\t")[2].replace(" ", "") for lines in output.lines("D").values())
+        found = {code: sum(written.count(word) for word in WORDS[code] if len(word) > 3) for code in (source, target)}
+        assert found[target] > 5 * found[source], (source, found)
+    first = generate(data_bin, both_ways, "--lang-pairs", "de-en", pair=None)
+    assert hypotheses(first) == hypotheses(translated["de"])
 
 
-def test_generation_writes_the_target_language(data_bin, both_ways):
-    """One model, two directions: each writes words of its target language."""
-    for pair in (("en", "de"), ("de", "en")):
-        hypotheses = generate(data_bin, both_ways, pair=pair).lines("D").values()
-        written = "".join(lines[0].partition("\t")[2].replace(" ", "") for lines in hypotheses)
-        found = {code: sum(written.count(word) for word in WORDS[code] if len(word) > 3) for code in pair}
-        assert found[pair[1]] > 5 * found[pair[0]], (pair, found)
-
-
-def test_batches_name_their_languages(data_bin, tmp_path, monkeypatch):
+def test_batches_name_their_languages(data_bin, both_ways, tmp_path, monkeypatch):
     """The decoder starts from the target's symbol, the encoder adds the source's embedding, in training and search."""
     dictionary = XLDictionary.load(data_bin / "dict.txt")
-    pad, directions = dictionary.pad(), set()
-    line = translation(data_bin, tmp_path, "--lang-pairs", "en-de,de-en", "--max-epoch", 1, "--disable-validation")
+    pad, codes, directions = dictionary.pad(), dictionary.languages, set()
+    line = translation(
+        data_bin, tmp_path, "--lang-pairs", "en-de,de-en", "--max-epoch", 1, "--disable-validation", "--no-save"
+    )
     for sample in (sample for samples in run_train(line).samples.values() for sample in samples):
         batch, target = sample["batch"], sample["batch"]["target"]
         given, followed = batch["prev_output_tokens"], target[:, 1:] != pad
         assert torch.equal(given[:, 1:][followed], target[:, :-1][followed])
         for start, source, tokens in zip(given[:, 0], batch["languages"][:, 0], batch["tokens"], strict=True):
             words = dictionary.string(tokens[tokens != pad], "sentencepiece").removeprefix("<s>").split()
-            assert words and set(words) <= set(WORDS[dictionary.languages[source]])
-            directions.add((dictionary.languages[source], dictionary[start]))
+            assert words and set(words) <= set(WORDS[codes[source]])
+            directions.add((codes[source], dictionary[start]))
     assert directions == {("en", "[de]"), ("de", "[en]")}
 
-    seen = []
-    encode, step = SourceEncoder.forward, BeamSearch.step
+    seen, encode, step = set(), SourceEncoder.forward, BeamSearch.step
 
     def seen_encode(self, src_tokens, src_lengths=None, src_languages=None):
-        seen.append(set(src_languages.tolist()))
+        seen.update(codes[language] for language in src_languages.tolist())
         return encode(self, src_tokens, src_lengths, src_languages)
 
     def seen_step(self, number, log_probabilities, scores, prev_output_tokens, *arguments):
-        seen.append(set(prev_output_tokens[:, 0].tolist()))
+        seen.update(dictionary[token] for token in prev_output_tokens[:, 0].tolist())
         return step(self, number, log_probabilities, scores, prev_output_tokens, *arguments)
 
     monkeypatch.setattr(SourceEncoder, "forward", seen_encode)
     monkeypatch.setattr(BeamSearch, "step", seen_step)
     for source, target in (("en", "de"), ("de", "en")):
         seen.clear()
-        generate(data_bin, tmp_path / "checkpoint_last.pt", pair=(source, target))
-        expected = ({dictionary.languages.index(source)}, {dictionary.index(f"[{target}]")})
-        assert set(map(frozenset, seen)) == set(map(frozenset, expected))
-
-
-def test_direction_of_a_checkpoint_with_pairs(data_bin, both_ways):
-    """Without -s and -t the first of --lang-pairs is translated."""
-    named = generate(data_bin, both_ways, pair=("de", "en"))
-    first = generate(data_bin, both_ways, "--lang-pairs", "de-en", pair=None)
-    assert hypotheses(named) == hypotheses(first)
+        generate(data_bin, both_ways, pair=(source, target))
+        assert seen == {source, f"[{target}]"}
 
 
 # fairseq-interactive
@@ -187,13 +145,13 @@ def pieces(data_bin, lines):
 @pytest.mark.parametrize(
     "options", [[], ["--buffer-size", 8, "--batch-size", 8], ["--buffer-size", 2, "--max-tokens", 60]]
 )
-def test_interactive_translates_line_by_line(data_bin, corpus, both_ways, options):
+def test_interactive_translates_line_by_line(data_bin, corpus, both_ways, translated, options):
     """Three lines in, three out, in order; an empty one stays empty; the same as fairseq-generate's."""
     lines = (corpus / "test.en-de.en").read_text(encoding="utf-8").splitlines()
     chosen = [3, EMPTY, 0]
     output = interactive(data_bin, both_ways, pieces(data_bin, [lines[number] for number in chosen]), *options)
     assert list(output.lines("D")) == [0, 1, 2]
-    generated = generate(data_bin, both_ways).lines("H")
+    generated = translated["en"].lines("H")
     for place, number in enumerate(chosen):
         (found,), (expected,) = output.lines("H")[place], generated[number]
         assert found.partition("\t")[2] == expected.partition("\t")[2]
@@ -216,22 +174,18 @@ def test_interactive_has_ensembles_averages_and_target_pieces(data_bin, corpus, 
 
 
 def test_interactive_takes_raw_text_with_sentencepiece(data_bin, corpus, both_ways):
+    """By default with the folder's model. Pieces that --remove-bpe has joined are not joined again: blanks stay."""
     raw = (corpus / "test.en-de.en").read_text(encoding="utf-8").splitlines()[:3]
-    model = data_bin / "sentencepiece.model"
-    plain = interactive(data_bin, both_ways, raw, "--bpe", "sentencepiece", "--sentencepiece-model", model)
-    encoded = interactive(data_bin, both_ways, pieces(data_bin, raw))
+    named = cli(bpe="sentencepiece", sentencepiece_model=data_bin / "sentencepiece.model")
+    encoded, plain, default, both = (
+        interactive(data_bin, both_ways, lines, *more)
+        for lines, more in ((pieces(data_bin, raw), []), (raw, named), (raw, []), (raw, [*named, "--remove-bpe"]))
+    )
     assert [lines[0] for lines in plain.lines("H").values()] == [lines[0] for lines in encoded.lines("H").values()]
-    default = interactive(data_bin, both_ways, raw)  # the folder's model
     assert (default.lines("S"), default.lines("D")) == (plain.lines("S"), plain.lines("D"))
     assert all("▁" not in lines[0] for lines in plain.lines("D").values())
-    # pieces that --remove-bpe has joined are not joined again: blanks stay
-    both = interactive(
-        data_bin, both_ways, raw, *cli(bpe="sentencepiece", sentencepiece_model=model, remove_bpe="sentencepiece")
-    )
     assert both.lines("D") == plain.lines("D")
     assert any(" " in lines[0].partition("\t")[2] for lines in both.lines("D").values())
-    with pytest.raises(UserError, match="--post-process letter does not fit .*: give sentencepiece"):
-        interactive(data_bin, both_ways, raw, "--post-process", "letter")
 
 
 def test_interactive_truncates_a_line_that_is_too_long(data_bin, both_ways):
@@ -256,22 +210,21 @@ def test_interactive_warns_once_of_unknown_words(data_bin, corpus, both_ways):
 
 def test_alignments_are_the_last_layers_attention(data_bin, both_ways):
     """Each target piece's source piece with the largest mean attention over the heads, by teacher forcing."""
-    output = generate(data_bin, both_ways, "--print-alignment", "--beam", 2)
+    output, soft = (
+        generate(data_bin, both_ways, "--print-alignment", *more, *cli(beam=2, batch_size=1)) for more in ([], ["soft"])
+    )
     assert_equal_hypotheses(output, generate(data_bin, both_ways, "--beam", 2))
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(both_ways)], {"data": str(data_bin)})
     dictionary, layer = task.dictionary, model.eval().decoder.layers[-1].cross_attention
     aligned = 0
     for number, (line,) in output.lines("A").items():
-        (source,), (text,) = (
-            output.lines("S")[number],
-            [hypothesis[3] for hypothesis in hypotheses(output)[number:][:1]],
-        )
+        (source,), text = output.lines("S")[number], hypotheses(output)[number][3]
         if not source or len(source.split()) > MAX_POSITIONS - 2:
             continue
         ids = [[dictionary.index(piece) for piece in side.split()] for side in (source, text)]
-        tokens = torch.tensor([[0, *ids[0], 2]])
         started = torch.tensor([[dictionary.language_symbol("de"), *ids[1]]])
-        encoder_out = model.encoder(tokens, None, torch.tensor([dictionary.language_id("en")]))
+        english = torch.tensor([dictionary.language_id("en")])
+        encoder_out = model.encoder(torch.tensor([[0, *ids[0], 2]]), None, english)
         query, key = [], []
         hooks = [
             layer.query.register_forward_hook(lambda *found: query.append(found[2])),
@@ -285,21 +238,11 @@ def test_alignments_are_the_last_layers_attention(data_bin, both_ways):
         weights = (heads[0] @ heads[1].transpose(1, 2) / heads[0].size(2) ** 0.5).softmax(2).mean(0)
         best = weights[: len(ids[1]), 1:-1].argmax(1).tolist()  # without <s> and </s>
         assert line.split() == [f"{place}-{target}" for target, place in enumerate(best)]
+        rows = [[float(weight) for weight in row.split(",")] for row in soft.lines("A")[number][0].split()]
+        assert all(len(row) == len(ids[0]) + 1 and 0 <= sum(row) <= 1 + 1e-4 for row in rows)
+        assert sum(map(len, rows)) or not ids[1]
         aligned += len(best)
-    assert aligned > 40
-
-
-def test_soft_alignments(data_bin, both_ways):
-    output = generate(data_bin, both_ways, "--print-alignment", "soft", "--batch-size", 1)
-    assert (
-        len(output.lines("A")) == TEST_LINES and sum(len(line.split()) for (line,) in output.lines("A").values()) > 40
-    )
-    for number, (line,) in output.lines("A").items():
-        rows = [[float(weight) for weight in row.split(",")] for row in line.split()]
-        sources = len(output.lines("S")[number][0].split())
-        assert all(
-            len(row) == sources + 1 and 0 <= sum(row) <= 1 + 1e-4 for row in rows if sources <= MAX_POSITIONS - 2
-        )
+    assert aligned > 40 and len(soft.lines("A")) == TEST_LINES
 
 
 def test_constraints_are_in_the_output(data_bin, both_ways):
@@ -336,22 +279,9 @@ def test_only_pieces_of_the_target_language(data_bin, both_ways):
         {dictionary.index(piece) for *_, line in hypotheses(each) for piece in line.split()} for each in (output, free)
     ]
     assert used[0] <= allowed and not used[1] <= allowed
-    with pytest.raises(UserError, match="--constraints: only fairseq-interactive reads constraints"):
-        generate(data_bin, both_ways, "--constraints")
-    with pytest.raises(UserError, match="--target-pieces-only does not work with --constraints"):
-        interactive(data_bin, both_ways, ["das\tHaus"], "--target-pieces-only", "--constraints")
 
 
 # Options: each has its effect or is refused
-
-
-def test_no_piece_twice(data_bin, both_ways):
-    free, once = (
-        hypotheses(generate(data_bin, both_ways, "--min-len", 10, *more))
-        for more in ([], ["--no-repeat-ngram-size", 1])
-    )
-    repeated = [[len(set(tokens.split())) < len(tokens.split()) for *_, tokens in found] for found in (free, once)]
-    assert sum(repeated[0]) > 6 and not any(repeated[1])
 
 
 def test_shards_are_every_second_batch(data_bin, both_ways):
@@ -360,64 +290,59 @@ def test_shards_are_every_second_batch(data_bin, both_ways):
     assert (
         shards[0] | shards[1] == whole and not shards[0].keys() & shards[1].keys() and len(shards[0]) > len(shards[1])
     )
-    with pytest.raises(UserError, match="--shard-id 6: the text has 5 batches only"):
-        generate(data_bin, both_ways, *cli(batch_size=3, num_shards=7, shard_id=6))
-    for more, said in ((cli(shard_id=2, num_shards=2), "--shard-id 2"), (cli(shard_id=1), "--shard-id 1")):
-        with pytest.raises(UserError, match=said):
-            generate(data_bin, both_ways, *more)
-    with pytest.raises(UserError, match="--num-shards and --shard-id have no effect"):
-        interactive(data_bin, both_ways, ["x"], "--num-shards", 2)
 
 
 EXCLUDE = ["--sampling", "--beam", 2, "--nbest", 2]
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "command, options, said",
     [
-        (["--sacrebleu"], "--sacrebleu.*--scoring sacrebleu"),
-        (["--replace-unk"], "--replace-unk"),
-        (["--skip-invalid-size-inputs-valid-test"], "--skip-invalid-size-inputs-valid-test.*truncated"),
-        (["--required-batch-size-multiple", 3], "--required-batch-size-multiple 3"),
-        (["--bf16"], "--bf16.*--fp16"),
-        (["--distributed-world-size", 2], "--distributed-world-size 2.*--num-shards"),
-        (["--nbest", 3, "--beam", 2], "--nbest 3: --beam 2"),
-        (["--beam", 99999999], "--beam 99999999: a number below 10000"),
-        (["--temperature", 0], "--temperature 0"),
-        (["--sampling-topk", 3], "--sampling-topk 3: --sampling is needed"),
-        (["--sampling-topp", 0.5], "--sampling-topp 0.5: --sampling is needed"),
-        ([*EXCLUDE, "--sampling-topk", 99999], "--sampling-topk 99999"),
-        ([*EXCLUDE, "--sampling-topp", 1.5], "--sampling-topp 1.5"),
+        (generate, ["--sacrebleu"], "--sacrebleu.*--scoring sacrebleu"),
+        (generate, ["--replace-unk"], "--replace-unk"),
+        (generate, ["--skip-invalid-size-inputs-valid-test"], "--skip-invalid-size-inputs-valid-test.*truncated"),
+        (generate, ["--required-batch-size-multiple", 3], "--required-batch-size-multiple 3"),
+        (generate, ["--bf16"], "--bf16.*--fp16"),
+        (generate, ["--distributed-world-size", 2], "--distributed-world-size 2.*--num-shards"),
+        (generate, ["--nbest", 3, "--beam", 2], "--nbest 3: --beam 2"),
+        (generate, ["--beam", 99999999], "--beam 99999999: a number below 10000"),
+        (generate, ["--temperature", 0], "--temperature 0"),
+        (generate, ["--sampling-topk", 3], "--sampling-topk 3: --sampling is needed"),
+        (generate, ["--sampling-topp", 0.5], "--sampling-topp 0.5: --sampling is needed"),
+        (generate, [*EXCLUDE, "--sampling-topk", 99999], "--sampling-topk 99999"),
+        (generate, [*EXCLUDE, "--sampling-topp", 1.5], "--sampling-topp 1.5"),
         (
+            generate,
             [*EXCLUDE, "--sampling-topp", 0.5, "--sampling-topk", 3],
             "--sampling-topk has no effect with --sampling-topp",
         ),
-        ([*EXCLUDE, "--diverse-beam-groups", 2], "--sampling and --diverse-beam-groups exclude each other"),
-        (["--constraints", "--match-source-len"], "--match-source-len and --constraints exclude"),
-        (["--diverse-beam-groups", 3], "--diverse-beam-groups 3.*--beam 5"),
-        (["--diverse-beam-strength", 0.1], "--diverse-beam-groups is needed"),
-        (["--match-source-len"], "--max-len-b have no effect with --match-source-len"),
-        (["--score-reference", "--lenpen", 2], "--lenpen has no effect with --score-reference"),
+        (generate, [*EXCLUDE, "--diverse-beam-groups", 2], "--sampling and --diverse-beam-groups exclude each other"),
+        (generate, ["--constraints"], "--constraints: only fairseq-interactive reads constraints"),
+        (generate, ["--constraints", "--match-source-len"], "--match-source-len and --constraints exclude"),
+        (generate, ["--diverse-beam-groups", 3], "--diverse-beam-groups 3.*--beam 5"),
+        (generate, ["--diverse-beam-strength", 0.1], "--diverse-beam-groups is needed"),
+        (generate, ["--match-source-len"], "--max-len-b have no effect with --match-source-len"),
+        (generate, ["--score-reference", "--lenpen", 2], "--lenpen has no effect with --score-reference"),
+        (generate, ["--num-shards", 7, "--shard-id", 6], "--shard-id 6: the text has . batches only"),
+        (generate, ["--num-shards", 2, "--shard-id", 2], "--shard-id 2"),
+        (generate, ["--shard-id", 1], "--shard-id 1"),
+        (interactive, ["--prefix-size", 1], "--prefix-size"),
+        (interactive, ["--results-path", "FOLDER"], "--results-path"),
+        (interactive, ["--print-alignment", "soft"], "--print-alignment soft"),
+        (interactive, ["--batch-size", 2], "--batch-size 2 is larger than --buffer-size"),
+        (interactive, ["--gen-subset", "valid"], "--gen-subset"),
+        (interactive, ["--scoring", "chrf"], "--scoring chrf"),
+        (interactive, ["--num-shards", 2], "--num-shards and --shard-id have no effect"),
+        (interactive, ["--post-process", "letter"], "--post-process letter does not fit .*: give sentencepiece"),
+        (
+            interactive,
+            ["--target-pieces-only", "--constraints"],
+            "--target-pieces-only does not work with --constraint",
+        ),
     ],
 )
-def test_options_without_effect_are_refused(data_bin, both_ways, options, said):
-    with pytest.raises(UserError, match=said):
-        generate(data_bin, both_ways, *options)
-
-
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        (["--prefix-size", 1], "--prefix-size"),
-        (["--results-path", "FOLDER"], "--results-path"),
-        (["--print-alignment", "soft"], "--print-alignment soft"),
-        (["--batch-size", 2], "--batch-size 2 is larger than --buffer-size"),
-        (["--gen-subset", "valid"], "--gen-subset"),
-        (["--scoring", "chrf"], "--scoring chrf"),
-    ],
-)
-def test_options_without_effect_in_interactive(data_bin, both_ways, tmp_path, options, said):
+def test_options_without_effect_are_refused(data_bin, both_ways, tmp_path, command, options, said):
     options = [tmp_path if option == "FOLDER" else option for option in options]
     with pytest.raises(UserError, match=said):
-        interactive(data_bin, both_ways, ["x"], *options)
+        command(data_bin, both_ways, *([["das\tHaus"]] if command is interactive else []), *options)
     assert not any(tmp_path.iterdir())

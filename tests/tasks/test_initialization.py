@@ -1,5 +1,6 @@
 """The grid of initializations of X11: random, CLM, MLM or embeddings, for the encoder and for the decoder."""
 
+import functools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,9 +32,10 @@ def pretrained(data_bin, tmp_path_factory):
 
 
 def start(data, folder, *more):
-    """Parameters of a translation model before its first update has any effect: the learning rate is 0."""
+    """(parameters of a translation model before its first update has any effect, lines of the log): the rate is 0."""
     once = cli(s="en", t="de", max_update=1, disable_validation=True, lr=0)
-    return load(trained(translation(data, folder, *once, *more)))
+    log = run_train(translation(data, folder, *once, *more)).log
+    return load(folder / "checkpoint_last.pt"), log.splitlines()
 
 
 def stack(state, name):
@@ -43,62 +45,39 @@ def stack(state, name):
 @pytest.fixture(scope="module")
 def untouched(data_bin, tmp_path_factory):
     """Random initial parameters, the same in all runs: they share a seed."""
-    return start(data_bin, tmp_path_factory.mktemp("random"))
+    return start(data_bin, tmp_path_factory.mktemp("random"))[0]
 
 
-SOURCES = {"random": None, "clm": "clm", "mlm": "mlm"}
+BIAS = "encoder.token_embeddings.output_bias"
+NOT_USED = {"decoder": "none", "encoder": BIAS, "embeddings": f"{BIAS}, encoder.embeddings, encoder.layers"}
 
 
-@pytest.mark.parametrize("decoder", SOURCES)
-@pytest.mark.parametrize("encoder", SOURCES)
-def test_initialization_by_one_flag_a_side(data_bin, tmp_path, pretrained, untouched, encoder, decoder):
-    flags = []
-    for side, source in (("encoder", encoder), ("decoder", decoder)):
-        flags += [f"--init-{side}-from", pretrained[source]] if source != "random" else []
-    state = start(data_bin, tmp_path, *flags)
+@pytest.mark.parametrize(
+    "sources", [{"encoder": "mlm"}, {"decoder": "mlm"}, {"encoder": "clm", "decoder": "mlm"}, {"embeddings": "mlm"}]
+)
+def test_each_part_has_a_flag(data_bin, tmp_path, pretrained, untouched, sources):
+    """Cross-attention stays random; the log names it, and what is not used."""
+    flags = [word for part, name in sources.items() for word in (f"--init-{part}-from", pretrained[name])]
+    state, log = start(data_bin, tmp_path, *flags)
     assert state.keys() == untouched.keys()
-    for side, source in (("encoder", encoder), ("decoder", decoder)):
-        found, before = stack(state, side), stack(untouched, side)
-        expected = {} if source == "random" else stack(load(pretrained[source]), "encoder")
-        for key, value in found.items():
-            new = source == "random" or CROSS in key
-            assert torch.equal(value, before[key] if new else expected[key]), (side, key)
-        if source != "random":
-            assert {key for key in found if key not in expected} == {key for key in found if CROSS in key}
-            assert not torch.equal(expected["token_embeddings.table.weight"], before["token_embeddings.table.weight"])
-            missing = {key for key in expected if key not in found}
-            assert missing <= (
-                {"token_embeddings.output_bias"} if side == "encoder" else set()
-            )  # an encoder predicts nothing
-
-
-def test_initialization_of_embeddings_leaves_the_rest_random(data_bin, tmp_path, pretrained, untouched):
-    state = start(data_bin, tmp_path, "--init-embeddings-from", pretrained["mlm"])
-    initial = stack(load(pretrained["mlm"]), "encoder")
     for side in ("encoder", "decoder"):
+        before, name = stack(untouched, side), sources.get(side, sources.get("embeddings"))
+        initial = stack(load(pretrained[name]), "encoder") if name else {}
         for key, value in stack(state, side).items():
-            assert torch.equal(value, initial[key] if key in EMBEDDINGS else stack(untouched, side)[key]), (side, key)
-
-
-def test_initialization_reports_what_is_new_and_unused(data_bin, tmp_path, pretrained):
-    path, bias = pretrained["mlm"], "encoder.token_embeddings.output_bias"
-    line = translation(data_bin, tmp_path, *cli(s="en", t="de", max_update=1, no_save=True, disable_validation=True))
-    for part, unused in (
-        ("decoder", "none"),
-        ("encoder", bias),
-        ("embeddings", f"{bias}, encoder.embeddings, encoder.layers"),
-    ):
-        log = run_train([*line, f"--init-{part}-from", path]).log.splitlines()
-        assert f"{path}: not used: {unused}" in log
-        reports = [text for text in log if text.startswith(f"decoder from {path}")]
-        assert len(reports) == (part == "decoder") and all(f"layers.0.{CROSS}.query.weight" in each for each in reports)
+            taken = key in EMBEDDINGS if "embeddings" in sources else side in sources and CROSS not in key
+            assert torch.equal(value, initial[key] if taken else before[key]), (side, key)
+            assert key not in EMBEDDINGS or taken != torch.equal(value, before[key])
+    for part, name in sources.items():
+        assert f"{pretrained[name]}: not used: {NOT_USED[part]}" in log
+    reports = [text for text in log if text.startswith(f"decoder from {pretrained['mlm']}")]
+    assert len(reports) == ("decoder" in sources) and all(f"layers.0.{CROSS}.query.weight" in each for each in reports)
 
 
 def test_initialization_with_shared_embeddings(data_bin, tmp_path, pretrained):
-    both = ["--init-from", pretrained["mlm"]]
-    state, initial = start(data_bin, tmp_path, "--share-embeddings", *both), load(pretrained["mlm"])
-    assert torch.equal(state["encoder.token_embeddings.table.weight"], initial["encoder.token_embeddings.table.weight"])
-    assert torch.equal(state["encoder.token_embeddings.output_bias"], initial["encoder.token_embeddings.output_bias"])
+    state, _ = start(data_bin, tmp_path, "--share-embeddings", "--init-from", pretrained["mlm"])
+    initial = load(pretrained["mlm"])
+    for name in ("encoder.token_embeddings.table.weight", BIAS):
+        assert torch.equal(state[name], initial[name])
     assert torch.equal(state["decoder.layers.0.ffn.up.weight"], initial["encoder.layers.0.ffn.up.weight"])
 
 
@@ -120,10 +99,7 @@ def run_from(task, data, files, folder, initial, *more):
     )
 
 
-TASKS = ("pretraining", "translation", "classification")
-
-
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["pretraining", "translation"])  # --init-from, and a flag for each part
 def test_initialization_is_not_repeated_on_resume(data_bin, tmp_path, task_files, pretrained, task):
     """Neither a resumed run nor generation needs the pre-trained file."""
     initial = tmp_path / "initial.pt"
@@ -139,30 +115,22 @@ def test_initialization_is_not_repeated_on_resume(data_bin, tmp_path, task_files
         run_from(task, data_bin, task_files, tmp_path / "new", initial, "--max-update", 3)
 
 
-FILES = ["run/checkpoint_last.pt", "run/checkpoint_last-1.pt", "once.pt", "model.pt", "other.pt", "other-1.pt"]
+LAST, ONCE, MODEL, OTHER = "run/checkpoint_last", "once", "model", "other"
 
 
-@pytest.mark.parametrize("present", [[], *([file] for file in FILES), FILES])
-@pytest.mark.parametrize("suffix", ["", "-1"])
 @pytest.mark.parametrize(
-    "options",
+    "options, files",  # files that are there decide
     [
-        {},
-        {"continue_once": "once.pt"},
-        {"finetune_from_model": "model.pt"},
-        {"restore_file": "other.pt"},
-        {"continue_once": "once.pt", "finetune_from_model": "model.pt"},
-        {"reset_optimizer": True, "reset_dataloader": True, "reset_meters": True, "reset_lr_scheduler": True},
+        ({}, [[], [LAST], ["run/checkpoint_last-1"]]),
+        ({"continue_once": ONCE}, [[], [LAST, ONCE]]),
+        ({"finetune_from_model": MODEL}, [[], [MODEL], [LAST, MODEL]]),
+        ({"restore_file": OTHER}, [[], [OTHER], ["other-1", LAST]]),
+        ({"continue_once": ONCE, "finetune_from_model": MODEL}, [[], [MODEL], [LAST]]),
+        (dict.fromkeys(("reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"), True), [[LAST]]),
     ],
 )
-def test_the_file_that_fairseq_restores_is_known(tmp_path, options, suffix, present):
-    paths = {name: str(tmp_path / name) if str(name).endswith(".pt") else name for name in options.values()}
-    cfg = OmegaConf.structured(CheckpointConfig(save_dir=str(tmp_path / "run"), checkpoint_suffix=suffix))
-    for name, value in options.items():
-        cfg[name] = paths[value]
-    (tmp_path / "run").mkdir()
-    for name in present:
-        (tmp_path / name).touch()
+@pytest.mark.parametrize("suffix", ["", "-1"])
+def test_the_file_that_fairseq_restores_is_known(tmp_path, options, suffix, files):
     asked = []
 
     class Asked(Exception):
@@ -173,18 +141,25 @@ def test_the_file_that_fairseq_restores_is_known(tmp_path, options, suffix, pres
         raise Asked
 
     trainer = SimpleNamespace(checkpoint_suffix=suffix, load_checkpoint=load_checkpoint)
-    with pytest.raises((Asked, ValueError)) as raised:
-        checkpoint_utils.load_checkpoint(cfg, trainer)
-    if raised.type is ValueError:  # nothing is trained then
-        assert "does not exist" in str(raised.value)
-        with pytest.raises(UserError, match="--finetune-from-model .*model.pt does not exist"):
-            save_dir.choose_checkpoint(cfg)
-        return
-    if "restore_file" in options and not Path(asked[0]).exists():  # fairseq would train from scratch
-        with pytest.raises(UserError, match=f"--restore-file {asked[0]} does not exist"):
-            save_dir.choose_checkpoint(cfg)
-        return
-    assert [save_dir.choose_checkpoint(cfg)[0]] == asked
+    for number, present in enumerate(files):
+        root = tmp_path / str(number)
+        cfg = OmegaConf.structured(CheckpointConfig(save_dir=str(root / "run"), checkpoint_suffix=suffix))
+        for name, value in options.items():
+            cfg[name] = value if value is True else str(root / f"{value}.pt")
+        (root / "run").mkdir(parents=True)
+        for name in present:
+            (root / f"{name}.pt").touch()
+        with pytest.raises((Asked, ValueError)) as raised:
+            checkpoint_utils.load_checkpoint(cfg, trainer)
+        if raised.type is ValueError:  # nothing is trained then
+            assert "does not exist" in str(raised.value)
+            with pytest.raises(UserError, match="--finetune-from-model .*model.pt does not exist"):
+                save_dir.choose_checkpoint(cfg)
+        elif "restore_file" in options and not Path(asked[-1]).exists():  # fairseq would train from scratch
+            with pytest.raises(UserError, match=f"--restore-file {asked[-1]} does not exist"):
+                save_dir.choose_checkpoint(cfg)
+        else:
+            assert save_dir.choose_checkpoint(cfg)[0] == asked[-1]
 
 
 def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp_path, pretrained):
@@ -192,9 +167,9 @@ def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp
     more = cli(s="en", t="de", max_update=3, lr=0.01, disable_validation=True, decoder_layers=2)
     path = trained(translation(data_bin, tmp_path / "initial", *more))
     both, initial = ["--init-from", path], load(path)
-    state = start(data_bin, tmp_path / "same", "--decoder-layers", 2, *both)
+    state, _ = start(data_bin, tmp_path / "same", "--decoder-layers", 2, *both)
     assert state.keys() == initial.keys() and all(torch.equal(state[key], initial[key]) for key in state)
-    state = start(data_bin, tmp_path / "last", "--init-decoder-from", path, "--init-decoder-layers", "last")
+    state, _ = start(data_bin, tmp_path / "last", "--init-decoder-from", path, "--init-decoder-layers", "last")
     for key, value in stack(state, "decoder").items():
         assert torch.equal(value, initial["decoder." + key.replace("layers.0.", "layers.1.")]), key
     with pytest.raises(
@@ -206,53 +181,36 @@ def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp
 # Mistakes: one sentence, before training
 
 
-@pytest.fixture(scope="module")
-def others(data_bin, pretrained, tmp_path_factory):
-    """Checkpoints that do not fit: {what is wrong: path}."""
-    folder = tmp_path_factory.mktemp("others")
-
-    def trained(name, *more):
-        once = cli(max_update=1, updates_per_epoch=1, disable_validation=True)
-        run_train(pretraining(data_bin, folder / name, *once, *more, objectives="mlm"))
-        return folder / name / "checkpoint_last.pt"
-
-    found = {
-        "heads": trained("heads", "--heads", 4),
-        "layers": trained("layers", "--layers", 2),
-        "width": trained("width", "--embed-dim", 8),
-        "positions": trained("positions", "--max-positions", 50),
-        "framing": trained("framing", "--framing", "xlm"),
-    }
-    state = torch.load(pretrained["mlm"], weights_only=True)
-    state["task_state"]["fairseq_xl"]["dictionary"] = "0" * 64
-    found["dictionary"] = folder / "dictionary.pt"
-    torch.save(state, found["dictionary"])
-    del state["task_state"]["fairseq_xl"]
-    found["foreign"] = folder / "foreign.pt"
-    torch.save(state, found["foreign"])
-    state = torch.load(pretrained["mlm"], weights_only=True)
-    for name, cfg in (("no form", {"model": {"_name": "xl_xlm_tiny", "activation": "gelu"}}), ("no configuration", 3)):
-        found[name] = folder / f"{name}.pt"
-        torch.save(state | {"cfg": cfg}, found[name])
-    return found
-
-
-SENTENCES = {
-    "heads": "needs --heads 4, this run has 2$",
-    "layers": "has 2 layers, the new encoder has 1",
-    "width": "needs --embed-dim [0-9]+, this run has [0-9]+",
-    "positions": r"embeddings.positions.weight has shape \(50, 16\), the new encoder needs \(40, 16\)",
-    "framing": "needs --framing xlm, this run has xl",
-    "dictionary": "was trained with another dictionary",
-    "foreign": "was not written by fairseq_xl",
-    "no form": "is damaged: it doesn.t say its model.s embed_dim, heads, layer_norm_eps",
-    "no configuration": "is not a fairseq checkpoint: 'cfg' is expected to be a dict, found 3",
+#: what is wrong with a checkpoint: changed values, and what is said of them
+MISTAKES = {
+    "heads": ({"cfg.model.heads": 4, "task_state.fairseq_xl.heads": 4}, "needs --heads 4, this run has 2$"),
+    "width": ({"cfg.model.embed_dim": 8}, "needs --embed-dim 8, this run has 16$"),
+    "framing": ({"task_state.fairseq_xl.framing": "xlm"}, "needs --framing xlm, this run has xl"),
+    "dictionary": ({"task_state.fairseq_xl.dictionary": "0" * 64}, "was trained with another dictionary"),
+    "no form": (
+        {"cfg.model": {"_name": "xl_xlm_tiny", "activation": "gelu"}},
+        "is damaged: it doesn.t say its model.s embed_dim, heads, layer_norm_eps",
+    ),
+    "no configuration": ({"cfg": 3}, "is not a fairseq checkpoint: 'cfg' is expected to be a dict, found 3"),
 }
 
 
-@pytest.mark.parametrize("mistake", SENTENCES)
+@pytest.fixture(scope="module")
+def others(pretrained, tmp_path_factory):
+    """Checkpoints that do not fit: {what is wrong: path}."""
+    folder = tmp_path_factory.mktemp("others")
+    for name, (changes, _) in MISTAKES.items():
+        state = torch.load(pretrained["mlm"], weights_only=True)
+        for place, value in changes.items():
+            *keys, last = place.split(".")
+            functools.reduce(dict.__getitem__, keys, state)[last] = value
+        torch.save(state, folder / f"{name}.pt")
+    return {name: folder / f"{name}.pt" for name in MISTAKES}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_initialization_from_a_checkpoint_that_does_not_fit(data_bin, tmp_path, others, mistake):
-    with pytest.raises(UserError, match=SENTENCES[mistake]) as error:
+    with pytest.raises(UserError, match=MISTAKES[mistake][1]) as error:
         start(data_bin, tmp_path, "--init-encoder-from", others[mistake])
     assert str(others[mistake]) in str(error.value) and "\n" not in str(error.value)
     assert not list(tmp_path.glob("*.pt"))
@@ -289,27 +247,28 @@ def test_initialization_of_a_model_of_another_form(data_bin, tmp_path, task_file
         run_from("pretraining", data_bin, None, tmp_path, path, *options, "--objective-options", "mlm.length=32")
     differences = "; ".join(f"{name} {theirs}, this run has {ours[0]}" for name, (theirs, ours) in FORMS.items())
     assert str(error.value) == f"{path} needs {differences}"
-    more = ["--output-form", "dense", "--max-update", 1]
+    more = ["--output-form", "dense", "--max-update", 1, "--lr", 0]
     assert "new: none" in run_from("classification", data_bin, task_files, tmp_path, path, *more).log
+    before, after = load(path), load(tmp_path / "checkpoint_last.pt")
+    names = [name for name in after if name.startswith("encoder.")]
+    assert len(names) > 10 and all(torch.equal(before[name], after[name]) for name in names)
 
 
 def test_initialization_where_the_form_does_not_matter(data_bin, tmp_path, pretrained, others):
     """An encoder has no output layer; token embeddings fit any model of their width."""
     line = ["--output-form", "dense", "--init-encoder-from", pretrained["mlm"]]
-    state, initial = start(data_bin, tmp_path / "encoder", *line), stack(load(pretrained["mlm"]), "encoder")
+    (state, _), initial = start(data_bin, tmp_path / "encoder", *line), stack(load(pretrained["mlm"]), "encoder")
     assert all(torch.equal(value, initial[key]) for key, value in stack(state, "encoder").items())
     forms = [value for option, (_, ours) in FORMS.items() for value in (option, *ours)]
-    for name in ("heads", "layers", "framing"):
-        state = start(data_bin, tmp_path / name, *forms, "--init-embeddings-from", others[name])
+    for name in ("heads", "framing"):
+        state, _ = start(data_bin, tmp_path / name, *forms, "--init-embeddings-from", others[name])
         table = load(others[name])["encoder.token_embeddings.table.weight"]
         assert all(
             torch.equal(state[f"{side}.token_embeddings.table.weight"], table) for side in ("encoder", "decoder")
         )
-    for name in ("dictionary", "foreign"):
-        with pytest.raises(UserError, match=SENTENCES[name]):
+    for name in ("dictionary", "width"):
+        with pytest.raises(UserError, match=MISTAKES[name][1]):
             start(data_bin, tmp_path / name, "--init-embeddings-from", others[name])
-    with pytest.raises(UserError, match="needs --embed-dim [0-9]+, this run has [0-9]+$"):
-        start(data_bin, tmp_path / "width", "--init-embeddings-from", others["width"])
 
 
 def test_initialization_of_shared_embeddings_from_two_checkpoints(data_bin, tmp_path, pretrained):

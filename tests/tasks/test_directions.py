@@ -18,14 +18,25 @@ from fairseq_xl.data.store.back_translated import back_translated_prefix, note_p
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.fingerprints import Inputs
 from fairseq_xl.objectives.data_folder import DataFolder
-from fairseq_xl.objectives.translation import DirectedTranslation, TranslationConfig, _shares
+from fairseq_xl.objectives.translation import DirectedTranslation, TranslationConfig
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from tests.command_line import cli
-from tests.commands import denoising, pretraining, run_generate, run_interactive, run_train, run_validate, translation
-from tests.tasks.resuming import LAST, check_stop
+from tests.commands import (
+    denoising,
+    equal_parameters,
+    load,
+    pretraining,
+    run_generate,
+    run_interactive,
+    run_train,
+    run_validate,
+    translation,
+)
+from tests.tasks.resuming import LAST, WITH_WORKERS
 
 MANY, FEW = 60, 15  # pairs of de-en and of en-fr
 
@@ -125,21 +136,6 @@ def test_a_direction_that_is_not_trained_may_have_no_text(data):
         trained.open(folder, "valid", trains=False)
 
 
-def test_a_direction_has_one_share():
-    """Of 80 and 20 pairs the shares with an exponent of 1/2 are 2/3 and 1/3; generated pairs are a part of theirs."""
-    shares = _shares({"en-de": 60, "back en-de": 20, "en-fr": 20}, 0.5)
-    assert shares == pytest.approx({"en-de": 2 / 3 * 60 / 80, "back en-de": 2 / 3 * 20 / 80, "en-fr": 1 / 3})
-
-
-def test_a_temperature_draws_rare_directions_more_often(data, tmp_path):
-    """sqrt(60) : sqrt(15) = 2 : 1, so 75 examples are 50 and 25."""
-    output = run_train(train(data, tmp_path, *cli(max_epoch=1, sampling_temperature=2)))
-    found = drawn(output, data, output.updates)
-    assert {code: len(numbers) for code, numbers in found.items()} == {"de": 50, "fr": 25}
-    assert len(set(found["de"])) == 50
-    assert set(Counter(found["fr"]).values()) == {1, 2} and len(set(found["fr"])) == FEW
-
-
 def test_back_translated_pairs_belong_to_their_direction(data, tmp_path):
     """en-de has 2 x 60 real and 15 generated pairs, de-en 2 x 60 and 615: sqrt(135) : sqrt(735) = 3 : 7 of 870."""
     data = shutil.copytree(data, tmp_path / "data-bin")
@@ -156,26 +152,23 @@ def test_back_translated_pairs_belong_to_their_direction(data, tmp_path):
 
 
 def test_an_epoch_in_chunks(data, tmp_path, monkeypatch):
-    """As in one chunk: all pairs once; with a temperature 50 and 25; a stopped run resumes, with workers too."""
+    """A temperature of 2 draws sqrt(60) : sqrt(15) of 75 pairs; a run that is stopped resumes, with workers too."""
     monkeypatch.setattr(passes, "CHUNK", 20)
-    output = run_train(train(data, tmp_path / "all", "--max-epoch", 1))
-    found = drawn(output, data, output.updates)
-    assert {code: len(set(numbers)) for code, numbers in found.items()} == {"de": MANY, "fr": FEW}
-    assert sum(map(len, found.values())) == MANY + FEW
 
-    def line(folder, *more):
-        return train(data, folder, *cli(sampling_temperature=2, save_interval_updates=1), *more)
+    def line(folder, last):
+        more = cli(sampling_temperature=2, save_interval_updates=1, max_update=last)
+        return train(data, tmp_path / folder, *more)
 
-    whole = run_train(line(tmp_path / "whole", "--max-update", 30))
+    whole = run_train(line("whole", 30))
     counts = [sum(map(len, drawn(whole, data, range(1, number + 1)).values())) for number in range(1, 31)]
     end = counts.index(MANY + FEW) + 1
     first, second = (drawn(whole, data, updates) for updates in (range(1, end + 1), range(end + 1, 2 * end + 1)))
     assert {code: len(numbers) for code, numbers in first.items()} == {"de": 50, "fr": 25}
-    assert set(first["de"]) != set(second["de"])
-    check_stop(line, tmp_path / "parts", (tmp_path / "whole", whole), end + 3, 30)
-    workers = ["--cpu", "--num-workers", 2, "--no-progress-bar"]
-    parts = [run_train(line(tmp_path / "workers", "--max-update", last), workers) for last in (3, 6)]
-    assert sum((part.losses for part in parts), []) == whole.losses[:6]
+    assert len(set(first["de"])) == 50 and set(first["de"]) != set(second["de"])
+    assert set(Counter(first["fr"]).values()) == {1, 2} and len(set(first["fr"])) == FEW
+    parts = [run_train(line("parts", last), WITH_WORKERS) for last in (end + 3, 30)]
+    assert parts[0].losses + parts[1].losses == whole.losses
+    assert equal_parameters(*(load(tmp_path / name / LAST) for name in ("whole", "parts")))
 
 
 def test_a_direction_without_training_pairs_may_be_tried(data, tmp_path):
@@ -237,12 +230,11 @@ def test_pieces_are_counted_from_the_beginning(data):
 def test_validation_bleu_selects_the_checkpoint(data, tmp_path):
     """Sentences translated one by one, and sacreBLEU's score of all of them."""
     select = cli(eval_bleu=True, best_checkpoint_metric="bleu", maximize_best_checkpoint_metric=True)
-    more = cli(lang_pairs="en-de,de-en", max_tokens=200, max_epoch=24, validate_interval=8, lr=0.01)
+    more = cli(lang_pairs="en-de,de-en", max_tokens=200, max_epoch=15, validate_interval=5, lr=0.01)
     output = run_train(translation(data, tmp_path, *more, *select, "--no-epoch-checkpoints"))
     scores = [float(value) for value in output.statistics("bleu", "valid")]
     assert len(scores) == 3 and max(scores) > 1
-    best = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_best.pt"))
-    assert best["extra_state"]["best"] == max(scores)
+    assert load_plain(tmp_path / "checkpoint_best.pt")["extra_state"]["best"] == max(scores)
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(tmp_path / "checkpoint_last.pt")], {"data": str(data)}
     )

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import fairseq_xl
 from fairseq_xl import commands
@@ -21,114 +22,74 @@ from tests.commands import run_train
 from tests.tasks.conversion_builders import SENTENCES, framed, mbart, nllb, original, run, xlm_roberta  # noqa: F401
 
 
+def with_files(contents, *removed, builder=xlm_roberta, shards=False):
+    """A writer of a model's folder: {name: text, or changed entries of a JSON file}, without the files `removed`."""
+
+    def write(folder, data_bin):
+        builder(folder, data_bin, **{"shards": True} if shards else {})
+        for name in removed:
+            next(folder.glob(name)).unlink()
+        for name, content in contents.items():
+            if isinstance(content, dict):
+                old = json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
+                content = json.dumps(old | content)
+            (folder / name).write_text(content)
+
+    return write
+
+
 def damaged(folder, data_bin):
     xlm_roberta(folder, data_bin)
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
 
 
-def without_shard(folder, data_bin):
-    xlm_roberta(folder, data_bin, shards=True)
-    next(folder.glob("model-00002*")).unlink()
-
-
-def elsewhere(folder, data_bin):
-    xlm_roberta(folder, data_bin, shards=True)
-    index = folder / "model.safetensors.index.json"
-    content = json.loads(index.read_text())
-    content["weight_map"] = dict.fromkeys(content["weight_map"], "../other.safetensors")
-    index.write_text(json.dumps(content))
-
-
-def byte_level(folder, data_bin):
-    without_tokenizer(folder, data_bin)
-    (folder / "vocab.json").write_text("{}")
-    (folder / "merges.txt").write_text("")
-
-
-def without_tokenizer(folder, data_bin):
-    xlm_roberta(folder, data_bin)
-    (folder / "sentencepiece.bpe.model").unlink()
-
-
-def another_vocabulary(folder, data_bin):
-    xlm_roberta(folder, data_bin)
-    (folder / "sentencepiece.bpe.model").unlink()
-    (folder / "dict.txt").write_text("".join(f"p{number} 1\n" for number in range(7)))
-
-
 def another_kind(folder, data_bin):
-    from transformers import GPT2Config, GPT2Model
-
-    GPT2Model(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)).save_pretrained(folder)
-
-
-def code(folder, data_bin):
-    xlm_roberta(folder, data_bin)
-    (folder / "config.json").write_text(json.dumps({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}))
-    (folder / "modeling.py").write_text("raise SystemExit('ran')")
+    config = transformers.GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)
+    transformers.GPT2Model(config).save_pretrained(folder)
 
 
-def written(content, builder=xlm_roberta):
-    """Changed entries of JSON files: {name: entries}."""
-
-    def make(folder, data_bin):
-        builder(folder, data_bin)
-        for name, entries in content.items():
-            old = json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
-            (folder / name).write_text(json.dumps(old | entries))
-
-    return make
-
-
-def code_in(name):
-    """Code that a folder of a known model_type names in a file."""
-
-    def make(folder, data_bin):
-        written({name: {"auto_map": {"AutoModel": "modeling.Mine"}}})(folder, data_bin)
-        (folder / "modeling.py").write_text("raise SystemExit('ran')")
-
-    return make
-
-
-BAD = {
-    "half a file": (damaged, "model.safetensors is not a safetensors file, or it is damaged or cut short"),
-    "a shard is missing": (without_shard, "model-00002.* cannot be read as a checkpoint: No such file"),
-    "a shard elsewhere": (elsewhere, "names the shard '../other.safetensors': expected a file in the same folder"),
-    "bytes": (
-        byte_level,
+PIECES, CODE = "sentencepiece.bpe.model", {"modeling.py": "raise SystemExit('ran')"}
+MINE = {"auto_map": {"AutoModel": "modeling.Mine"}}
+ELSEWHERE = {"weight_map": {"roberta.embeddings.LayerNorm.bias": "../other.safetensors"}}
+code = with_files({"config.json": {"model_type": "mine"} | MINE} | CODE)
+BAD = [
+    (damaged, "model.safetensors is not a safetensors file, or it is damaged or cut short"),
+    (
+        with_files({}, "model-00002*", shards=True),
+        "model-00002.* cannot be read as a checkpoint: No such file",
+    ),
+    (
+        with_files({"model.safetensors.index.json": ELSEWHERE}, shards=True),
+        "names the shard '../other.safetensors': expected a file in the same folder",
+    ),
+    (
+        with_files({"vocab.json": "{}", "merges.txt": ""}, PIECES),
         "its tokenizer, vocab.json and merges.txt, is byte-level BPE as of roberta-base, which is not",
     ),
-    "no tokenizer": (without_tokenizer, "is needed beside model.safetensors"),
-    "another vocabulary": (another_vocabulary, "token embeddings have 83 rows, but .*dict.txt lists 12 symbols"),
-    "another kind": (
-        another_kind,
-        "model_type 'gpt2'; bart, bert, camembert, distilbert, encoder-decoder, m2m_100, mb",
+    (with_files({}, PIECES), "is needed beside model.safetensors"),
+    (
+        with_files({"dict.txt": "".join(f"p{number} 1\n" for number in range(7))}, PIECES),
+        "token embeddings have 83 rows, but .*dict.txt lists 12 symbols",
     ),
-    "code": (code, "model_type 'mine'; "),
-    "code of the model": (code_in("config.json"), "config.json names code of its own, .*modeling.Mine'}: no code"),
-    "code of the tokenizer": (
-        code_in("tokenizer_config.json"),
-        "tokenizer_config.json names code of its own, auto_map",
-    ),
-    "added tokens": (
-        written({"added_tokens.json": {"a": [1]}}),
-        "added_tokens.json is damaged: its added tokens are not texts with numbers",
-    ),
-    "flags": (
-        written({"added_tokens.json": {"a": 83}, "tokenizer_config.json": {"added_tokens_decoder": [1]}}),
+    (another_kind, "model_type 'gpt2'; bart, bert, camembert, distilbert, encoder-decoder, m2m_100, mb"),
+    (code, "model_type 'mine'; "),
+    (with_files({"config.json": MINE} | CODE), "config.json names code of its own, .*modeling.Mine'}: no code"),
+    (with_files({"tokenizer_config.json": MINE} | CODE), "tokenizer_config.json names code of its own, auto_map"),
+    (with_files({"added_tokens.json": {"a": [1]}}), "added_tokens.json is damaged: its added tokens are not texts wit"),
+    (
+        with_files({"added_tokens.json": {"a": 83}, "tokenizer_config.json": {"added_tokens_decoder": [1]}}),
         "tokenizer_config.json is damaged: its added_tokens_decoder is .1., expected flags by row",
     ),
-    "positions": (
-        written({"config.json": {"max_position_embeddings": 10**12}}, nllb),
+    (
+        with_files({"config.json": {"max_position_embeddings": 10**12}}, builder=nllb),
         "max_position_embeddings 1000000000000: 1 to 65536 are expected",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_input_is_one_sentence_and_writes_nothing(original, data_bin, tmp_path, kind):
-    make, message = BAD[kind]
+@pytest.mark.parametrize("make, message", BAD)
+def test_bad_input_is_one_sentence_and_writes_nothing(original, data_bin, tmp_path, make, message):
     make(original, data_bin)
     with pytest.raises(UserError, match=message):
         run(original, tmp_path / "ours", "--langs", "en")
@@ -136,40 +97,36 @@ def test_bad_input_is_one_sentence_and_writes_nothing(original, data_bin, tmp_pa
 
 
 def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path):
+    def refused(name, output, *options, match):
+        with pytest.raises(UserError, match=match):
+            run(tmp_path / name, tmp_path / output, *options)
+
     xlm_roberta(original, data_bin)
-    with pytest.raises(UserError, match="--dtype: .* is a published model: convert it to a checkpoint first"):
-        run(original, tmp_path / "ours", "--dtype", "float16")
-    with pytest.raises(UserError, match="--to: .* is a published model: convert it to a checkpoint first"):
-        run(original, tmp_path / "ours", "--to", "transformers")
-    with pytest.raises(UserError, match="there is no such file or folder"):
-        run(tmp_path / "nothing", tmp_path / "ours")
+    refused("nothing", "ours", match="there is no such file or folder")
+    first = "{}: .* is a published model: convert it to a checkpoint first"
+    refused("original", "ours", "--dtype", "float16", match=first.format("--dtype"))
+    refused("original", "ours", "--to", "transformers", match=first.format("--to"))
+    refused("original", "ours", "--langs", "en,en", match="en is named twice")
+    refused("original", "ours", "--langs", "e n", match="'e n' is not")
+    (tmp_path / "ours.tmp").mkdir()
+    (tmp_path / "ours.tmp" / "thesis.txt").write_text("mine")
     run(original, tmp_path / "ours", "--langs", "en")
-    with pytest.raises(UserError, match="exists: name a new folder"):
-        run(original, tmp_path / "ours", "--langs", "en")
+    assert (tmp_path / "ours.tmp" / "thesis.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["original", "ours", "ours.tmp"]
+    for output in ("ours", "ours/.."):
+        refused("original", output, "--langs", "en", match="exists: name a new folder")
     shutil.copytree(tmp_path / "ours", tmp_path / "two" / "folders" / "ours")
     run(tmp_path / "two" / "folders" / "ours", tmp_path / "above" / "it" / "back")  # folders that do not exist
     assert (tmp_path / "above" / "it" / "back" / "config.json").is_file()
-    for langs, message in (
-        ("en,en", "en is named twice"),
-        ("e n", "'e n' is not"),
-    ):
-        with pytest.raises(UserError, match=message):
-            run(original, tmp_path / "more", "--langs", langs)
-    for options, message in (
-        (("--to", "fairseq", "--no-tokenizer"), "--no-tokenizer: not for --to fairseq"),
-        (("--layer", 1), "--layer: not for --to transformers"),
-        (("--lang", "qq"), "language 'qq' has no symbol in the dictionary"),
-        (("--to", "transformers.js", "--layer", 1), "--layer: not for --to transformers.js"),
-    ):
-        with pytest.raises(UserError, match=message):
-            run(tmp_path / "ours", tmp_path / "more", *options)
-    with pytest.raises(UserError, match="exists: name a new folder"):
-        run(original, tmp_path / "ours" / "..", "--langs", "en")
-    with pytest.raises(UserError, match="--langs: for published models only, and .*checkpoint.pt is not one"):
-        run(tmp_path / "ours", tmp_path / "back", "--langs", "en")
+    fairseq = ("--to", "fairseq", "--no-tokenizer")
+    refused("ours", "more", *fairseq, match="--no-tokenizer: not for --to fairseq")
+    refused("ours", "more", "--layer", 1, match="--layer: not for --to transformers")
+    refused("ours", "more", "--to", "transformers.js", "--layer", 1, match="--layer: not for --to transformers.js")
+    refused("ours", "more", "--lang", "qq", match="language 'qq' has no symbol in the dictionary")
+    published = "--langs: for published models only, and .*checkpoint.pt is not one"
+    refused("ours", "more", "--langs", "en", match=published)
     shutil.move(tmp_path / "ours" / "dict.txt", tmp_path / "dict.txt")
-    with pytest.raises(UserError, match="--data: name the data folder of .*checkpoint.pt, with its dict.txt"):
-        run(tmp_path / "ours", tmp_path / "back")
+    refused("ours", "more", match="--data: name the data folder of .*checkpoint.pt, with its dict.txt")
 
 
 def test_a_model_without_languages_reads_any(original, data_bin, tmp_path, capsys, monkeypatch):
@@ -193,30 +150,18 @@ def test_a_model_without_languages_reads_any(original, data_bin, tmp_path, capsy
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("pooling", ["mean", "first"])
-def test_sentence_transformers_has_the_embeddings_of_a_layer(original, data_bin, tmp_path, pooling):
+def test_sentence_transformers_has_the_embeddings_of_a_layer(original, data_bin, tmp_path):
     from sentence_transformers import SentenceTransformer
 
     xlm_roberta(original, data_bin)
     run(original, tmp_path / "ours", "--langs", "en,de")
-    kind = ("--to", "sentence-transformers", "--layer", 1, "--pooling", pooling)
-    run(tmp_path / "ours", tmp_path / "sentences", *kind)
-    expected = fairseq_xl.load(tmp_path / "ours").encode(SENTENCES, lang="de", layer=1, pooling=pooling)
-    model = SentenceTransformer(str(tmp_path / "sentences"), device="cpu")
-    found = model.encode(SENTENCES)
-    assert found.shape == expected.shape and model.max_seq_length == model.tokenizer.model_max_length
-    assert abs(found - expected).max() < 1e-5
+    run(tmp_path / "ours", tmp_path / "out", *cli(to="sentence-transformers", layer=1, pooling="first"))
+    expected = fairseq_xl.load(tmp_path / "ours").encode(SENTENCES, lang="de", layer=1, pooling="first")
+    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(model.encode(SENTENCES), expected, atol=1e-5)
+    assert model.max_seq_length == model.tokenizer.model_max_length
     with pytest.raises(UserError, match="--layer 3: expected 1 to 2, the layers of .*checkpoint.pt"):
-        run(tmp_path / "ours", tmp_path / "deeper", "--to", "sentence-transformers", "--layer", 3)
-
-
-def test_what_lies_beside_the_output_is_left_alone(original, data_bin, tmp_path):
-    xlm_roberta(original, data_bin)
-    (tmp_path / "ours.tmp").mkdir()
-    (tmp_path / "ours.tmp" / "thesis.txt").write_text("mine")
-    run(original, tmp_path / "ours", "--langs", "en")
-    assert (tmp_path / "ours.tmp" / "thesis.txt").read_text() == "mine"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["original", "ours", "ours.tmp"]
+        run(tmp_path / "ours", tmp_path / "deeper", *cli(to="sentence-transformers", layer=3))
 
 
 #: fairseq without this package: FOLDER OUTPUT SENTENCE ...

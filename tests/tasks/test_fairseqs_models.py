@@ -29,23 +29,23 @@ def folder(corpus, tmp_path_factory):
     return folder
 
 
-def test_it_trains_resumes_and_decodes(folder, tmp_path):
-    for updates, save_dir in ((4, "run"), (2, "parts"), (4, "parts")):
-        run_train([folder, *LINE, *MODEL, *cli(max_update=updates, save_dir=tmp_path / save_dir)])
-    whole, resumed = (load_plain(tmp_path / name / "checkpoint_last.pt") for name in ("run", "parts"))
-    assert whole["optimizer_history"][-1]["num_updates"] == resumed["optimizer_history"][-1]["num_updates"] == 4
-    torch.testing.assert_close(resumed["model"], whole["model"], rtol=0, atol=0)
-    line = [folder, *cli(path=tmp_path / "run/checkpoint_last.pt", user_dir="fairseq_xl", max_len_b=9)]
-    output = run_generate([*line, *cli(required_batch_size_multiple=1)])
-    assert sorted(output.lines("H")) == list(range(TEST_LINES))
-
-
 @pytest.fixture(scope="module")
 def checkpoint(folder, tmp_path_factory):
-    """A checkpoint of a model of fairseq. Read only."""
+    """A checkpoint of 4 updates of a model of fairseq. Read only."""
     save_dir = tmp_path_factory.mktemp("checkpoint")
-    run_train([folder, *LINE, *MODEL, *cli(max_update=1, save_dir=save_dir, disable_validation=True)])
+    run_train([folder, *LINE, *MODEL, *cli(max_update=4, save_dir=save_dir)])
     return save_dir / "checkpoint_last.pt"
+
+
+def test_it_trains_resumes_and_decodes(folder, checkpoint, tmp_path):
+    for updates in (2, 4):
+        run_train([folder, *LINE, *MODEL, *cli(max_update=updates, save_dir=tmp_path)])
+    whole, resumed = map(load_plain, (checkpoint, tmp_path / "checkpoint_last.pt"))
+    assert whole["optimizer_history"][-1]["num_updates"] == resumed["optimizer_history"][-1]["num_updates"] == 4
+    torch.testing.assert_close(resumed["model"], whole["model"], rtol=0, atol=0)
+    line = [folder, *cli(path=checkpoint, user_dir="fairseq_xl", max_len_b=9)]
+    output = run_generate([*line, *cli(required_batch_size_multiple=1)])
+    assert sorted(output.lines("H")) == list(range(TEST_LINES))
 
 
 def test_tasks_of_the_plugin_refuse_it(data_bin, checkpoint, tmp_path):

@@ -18,7 +18,7 @@ from fairseq_xl.errors import UserError
 from preprocess import binarize
 from tests.commands import load
 from tests.tasks.conftest import preprocess_here
-from tests.tasks.conversion_builders import SENTENCES, mbert, xlm, xlm_roberta
+from tests.tasks.conversion_builders import SENTENCES, mbert, run, xlm, xlm_roberta
 from tests.tasks.published_models import randomize
 from tests.tasks.tiny_text import WORDS, write
 
@@ -94,48 +94,37 @@ def test_old_pieces_and_ids_stay(added):
     assert len(new(line)["input_ids"]) < len(old(line)["input_ids"]) / 1.5
 
 
-def test_the_extended_model_has_the_old_rows(added):
-    work = added[2].with_name("out.work")
-    before, after = (load(work / name / "checkpoint.pt")[TOKENS] for name in ("imported", "extended"))
-    pieces = len(before) - 1  # without <mask>
-    assert torch.equal(after[:pieces], before[:pieces]) and torch.equal(after[-1], before[-1])
-    assert len(after) == len(before) + 12 == len(load(work / "trained/checkpoint.pt")[TOKENS])
+def sentence_model(folder):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
 
 
-@torch.no_grad()
+def embeddings(kind, folder, lines, prompt=None):
+    """By the libraries: means over the tokens, (n, C) of length 1."""
+    if kind == "sentence-transformers":
+        return sentence_model(folder).encode(lines, prompt_name=prompt)
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(lines, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        hidden = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval().roberta(**inputs).last_hidden_state
+    real = inputs["attention_mask"][..., None]
+    return normalized(((hidden * real).sum(1) / real.sum(1)).numpy())
+
+
+def normalized(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
 def test_the_output_computes_what_we_do(added):
     kind, original, output = added
     hub = fairseq_xl.load(output.with_name("out.work") / "trained")
     lines = [*SENTENCES, "el hogar verde lee un libro"]
-    expected = hub.encode(lines, lang="es")
+    expected = normalized(hub.encode(lines, lang="es"))
+    np.testing.assert_allclose(embeddings(kind, output, lines), expected, atol=1e-5)
     if kind == "sentence-transformers":
-        from sentence_transformers import SentenceTransformer
-
-        models = [SentenceTransformer(str(folder), device="cpu") for folder in (original, output)]
-        found = models[1].encode(lines)
-        np.testing.assert_allclose(found, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+        models = [sentence_model(folder) for folder in (original, output)]
         assert models[1].prompts == models[0].prompts and models[1].max_seq_length == 30
         assert [type(module) for module in models[1]] == [type(module) for module in models[0]]
-    else:
-        model = transformers.AutoModelForMaskedLM.from_pretrained(output).eval()
-        inputs = transformers.AutoTokenizer.from_pretrained(output)(lines, return_tensors="pt", padding=True)
-        hidden = model.roberta(**inputs).last_hidden_state
-        real = inputs["attention_mask"][..., None]
-        np.testing.assert_allclose(((hidden * real).sum(1) / real.sum(1)).numpy(), expected, atol=1e-5)
-
-
-def original_embeddings(kind, original, lines):
-    """By the libraries: means over the tokens, (n, C) of length 1; of sentence-transformers with its prompt."""
-    if kind == "sentence-transformers":
-        from sentence_transformers import SentenceTransformer
-
-        return SentenceTransformer(str(original), device="cpu").encode(lines, prompt_name="query")
-    inputs = transformers.AutoTokenizer.from_pretrained(original)(lines, return_tensors="pt", padding=True)
-    with torch.no_grad():
-        hidden = transformers.AutoModelForMaskedLM.from_pretrained(original).eval().roberta(**inputs).last_hidden_state
-    real = inputs["attention_mask"][..., None]
-    rows = ((hidden * real).sum(1) / real.sum(1)).numpy()
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def test_the_loss_decreases_and_the_table_has_all_scores(added, text):
@@ -148,7 +137,7 @@ def test_the_loss_decreases_and_the_table_has_all_scores(added, text):
     rows = [*scores["retrieval"].values(), *scores.get("bits_per_character", {}).values()]
     assert all(list(row) == ["before", "extended", "trained"] for row in rows)
     sides = [(text / f"test.{code}").read_text().splitlines() for code in ("en", "de")]
-    english, german = (original_embeddings(kind, original, lines) for lines in sides)
+    english, german = (embeddings(kind, original, lines, "query") for lines in sides)
     right = [int(np.argmax(german @ row)) == index for index, row in enumerate(english)]
     assert scores["retrieval"]["en-de"]["before"]["accuracy"] == pytest.approx(100 * np.mean(right))
     if kind == "transformers":
@@ -172,8 +161,8 @@ def test_the_teacher_is_the_original_model(added, text):
         rows = np.load(work / f"data/{code}/train.teacher.npy")
         assert all(line.startswith("the ") for line in written)
         plain = [line.removeprefix("the ") for line in written]
-        taught = original_embeddings(kind, original, [english.get(line, line) for line in plain])
-        np.testing.assert_allclose(rows / np.linalg.norm(rows, axis=1, keepdims=True), taught, atol=1e-5)
+        taught = embeddings(kind, original, [english.get(line, line) for line in plain], "query")
+        np.testing.assert_allclose(normalized(rows), taught, atol=1e-5)
     counts = {code: len((work / f"train.{code}").read_text().splitlines()) for code in lines}
     assert counts == {"es": 135, "en": 45, "de": 45}  # 15 of 150 pairs are held out; 0.4 / 0.6 * 135 old lines
 
@@ -248,9 +237,9 @@ def test_wordpiece(data_bin, text, tmp_path):
 
 @pytest.fixture(scope="module")
 def originals(data_bin, tmp_path_factory):
-    """{kind: folder}"""
+    """A folder of folders."""
     root = tmp_path_factory.mktemp("originals")
-    for kind, write_folder in FOLDERS.items():
+    for kind, write_folder in (FOLDERS | {"language embeddings": xlm}).items():
         (root / kind).mkdir()
         write_folder(root / kind, data_bin)
     shutil.copytree(root / "transformers", root / "no tokenizer")
@@ -260,6 +249,9 @@ def originals(data_bin, tmp_path_factory):
     shutil.copytree(root / "sentence-transformers", root / "weighted")
     path = root / "weighted/1_Pooling/config.json"
     path.write_text(json.dumps({"word_embedding_dimension": 16, "pooling_mode_weightedmean_tokens": True}))
+    run(root / "transformers", root / "checkpoint", "--langs", "en,es")
+    shutil.copytree(root / "checkpoint", root / "new", ignore=shutil.ignore_patterns("published"))
+    run(root / "new", root / "Spanish")  # without the rows and names of the folder that came in
     return root
 
 
@@ -267,46 +259,23 @@ def originals(data_bin, tmp_path_factory):
     "kind, words, sentence",
     [
         ("transformers", "--text de=DE", "--text: expected es=FILE, text of the new language"),
-        ("transformers", "--text es=NONE", "NONE: no such file"),
-        ("transformers", "--text ES", "--text ES: expected XX=FILE"),
         ("transformers", "--text e-s=ES es=ES", "--text: 'e-s' is not a language code"),
         ("transformers", "--lang e-s --text es=ES", "--lang: 'e-s' is not a language code"),
         ("transformers", "--text es=ES --pieces 5000", "--pieces 5000: the text of es gives .* new pieces"),
-        ("transformers", "--text es=ES --share 1", "--share 1.0: a probability from 0 to below 1 is needed"),
         ("no tokenizer", "--text es=ES", "has no tokenizer: expected"),
         ("nowhere", "--text es=ES", "nowhere: expected a folder of transformers or sentence-transformers"),
         ("sentence-transformers", "--text es=ES", "predicts no masked tokens, so that training needs --pairs XX-es="),
         ("sentence-transformers", "--pairs en-de=T", "expected pairs of es and an old language"),
-        ("sentence-transformers", "--pairs en-es=UNEVEN", "150 lines of 'en' but 149 of 'es'"),
         ("sentence-transformers", "--pairs en-es=T --prompt none", "--prompt none: expected one of .*query"),
         ("weighted", "--pairs en-es=T", "has pooling weightedmean_tokens, .*; expected mean or cls"),
+        ("Spanish", "--text es=ES", "--lang es: .*Spanish has this language already"),
+        ("checkpoint", "--text es=ES", "checkpoint is not an encoder of transformers or sentence-transformers"),
+        ("language embeddings", "--text es=ES", "add-language is for models that name no language"),
     ],
 )
 def test_refused(originals, text, tmp_path, kind, words, sentence):
-    lines = (text / "train.es").read_text().splitlines()
-    write(tmp_path / "UNEVEN.en", (text / "train.en").read_text().splitlines())
-    write(tmp_path / "UNEVEN.es", lines[:-1])
-    names = {"=ES": f"={text}/train.es", "=DE": f"={text}/train.de", "=T": f"={text}/train"}
-    for name, path in (names | {"=UNEVEN": f"={tmp_path}/UNEVEN"}).items():
-        words = words.replace(name, path)
+    for name, path in {"=ES": "train.es", "=DE": "train.de", "=T": "train"}.items():
+        words = words.replace(name, f"={text}/{path}")
     with pytest.raises(UserError, match=sentence) as error:
         main(arguments(originals / kind, text, tmp_path / "out", "--pieces", 3, *words.split()))
     assert "\n" not in str(error.value) and not list(tmp_path.glob("out*"))
-
-
-def test_a_language_that_the_folder_has(originals, text, tmp_path):
-    from fairseq_xl.commands import model_convert
-
-    model_convert.main([str(originals / "transformers"), str(tmp_path / "ours"), "--langs", "en,es"])
-    shutil.rmtree(tmp_path / "ours/published", ignore_errors=True)  # the rows and names of the folder that came in
-    model_convert.main([str(tmp_path / "ours"), str(tmp_path / "theirs")])
-    with pytest.raises(UserError, match="--lang es: .*theirs has this language already"):
-        main(arguments(tmp_path / "theirs", text, tmp_path / "out", "--pieces", 3, "--text", f"es={text}/train.es"))
-    with pytest.raises(UserError, match="ours is not an encoder of transformers or sentence-transformers"):
-        main(arguments(tmp_path / "ours", text, tmp_path / "out", "--pieces", 3, "--text", f"es={text}/train.es"))
-
-
-def test_a_model_with_language_embeddings(data_bin, text, tmp_path):
-    xlm(tmp_path, data_bin)
-    with pytest.raises(UserError, match="has language embeddings: add-language is for models that name no language"):
-        main(arguments(tmp_path, text, tmp_path / "out", "--pieces", 3, "--text", f"es={text}/train.es"))

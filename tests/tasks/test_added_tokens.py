@@ -22,27 +22,15 @@ from fairseq_xl.errors import UserError
 from preprocess import binarize
 from preprocess.pipeline import prepare
 from tests.tasks.conftest import preprocess_here
-from tests.tasks.conversion_builders import mbert, original, run, xlm_roberta  # noqa: F401
+from tests.tasks.conversion_builders import mbert, run, xlm_roberta
 from tests.tasks.tiny_text import write
 
-ADDED = [
-    *("<url>", "covid19", "covid"),
-    *(
-        AddedToken(name, **{flag: True})
-        for flag, name in (("single_word", "sars"), ("lstrip", "<l>"), ("rstrip", "<r>"))
-    ),
-    AddedToken("²x", normalized=False),
-]
-LINES = [
-    *("<url> This is a house.", "This is <url> a house", "a house <url>", "<url><url> a <url>, (<url>).", "<url>"),
-    *(
-        "covid19covid, covidcovid19 is a house",
-        "sarsa sars, sars. asars",
-        "a <l> house <r> a<l><r>house",
-        "²x a 2x ²xx",
-    ),
-    *("<URL> Covid ＜url＞ this", "This is a house.", ""),
-]
+FLAGGED = {"sars": "single_word", "<l>": "lstrip", "<r>": "rstrip"}
+ADDED = ["<url>", "covid19", "covid", *(AddedToken(name, **{flag: True}) for name, flag in FLAGGED.items())]
+ADDED += [AddedToken("²x", normalized=False)]
+LINES = """<url> This is a house.|This is <url> a house|a house <url>|<url><url> a <url>, (<url>).|<url>
+covid19covid, covidcovid19 is a house|sarsa sars, sars. asars|a <l> house <r> a<l><r>house|²x a 2x ²xx
+<URL> Covid ＜url＞ this|This is a house.|""".replace("\n", "|").split("|")
 BUILDERS = {
     "tokenizer.json": (xlm_roberta, XLMRobertaTokenizer),
     "added_tokens.json": (xlm_roberta, XLMRobertaTokenizer),
@@ -51,14 +39,17 @@ BUILDERS = {
 }
 
 
-@pytest.fixture(params=BUILDERS)
+@pytest.fixture(scope="module", params=BUILDERS)
 def kind(request):
     return request.param
 
 
-@pytest.fixture
-def folders(original, data_bin, tmp_path, kind):
-    """A published folder with added tokens, its model, and the folder that it becomes."""
+@pytest.fixture(scope="module")
+def folders(data_bin, tmp_path_factory, kind):
+    """A published folder with added tokens, its model, and the folder that it becomes. Read only."""
+    root = tmp_path_factory.mktemp("folders")
+    original = root / "original"
+    original.mkdir()
     builder, tokenizer_class = BUILDERS[kind]
     model = builder(original, data_bin)
     symbols = model.config.vocab_size
@@ -79,8 +70,8 @@ def folders(original, data_bin, tmp_path, kind):
         (original / "tokenizer.json").unlink()
     else:
         (original / ("vocab.txt" if kind == "cased" else "sentencepiece.bpe.model")).unlink(missing_ok=True)
-    run(original, tmp_path / "ours")
-    return original, model, tmp_path / "ours"
+    run(original, root / "ours")
+    return original, model, root / "ours"
 
 
 def encoded(folder):
@@ -92,7 +83,7 @@ def encoded(folder):
     return [[dictionary.symbols[row] for row in encode(line, "en")[:-1]] for line in LINES]
 
 
-def test_ids_are_those_of_transformers(folders, tmp_path):
+def test_ids_are_those_of_transformers(folders):
     original, model, ours = folders
     loaded, tokenizer = fairseq_xl.load(ours), AutoTokenizer.from_pretrained(original)
     table = loaded.model.encoder.token_embeddings.table.weight
@@ -115,7 +106,7 @@ def test_ids_are_those_of_transformers(folders, tmp_path):
 
 def test_other_folders_have_them(folders, kind, tmp_path):
     """An export in our order of rows, text that is prepared for the model, and a vocabulary with another language."""
-    ours = folders[-1]
+    ours = shutil.copytree(folders[-1], tmp_path / "ours")
     expected = encoded(ours)
     write(tmp_path / "train.en", LINES)
     description = {"languages": ["en"], "monolingual": {"en": {"train": str(tmp_path / "train.en")}}}
@@ -141,15 +132,10 @@ def test_other_folders_have_them(folders, kind, tmp_path):
     for line, symbols in zip(LINES, expected):
         if line not in differing:
             assert tokenizer.convert_ids_to_tokens(tokenizer(line, add_special_tokens=False)["input_ids"]) == symbols
-
-
-def test_damaged_tokens_are_refused(folders):
-    path = folders[-1] / "manifest.json"
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    manifest["vocabulary"]["added_tokens"][0]["lstrip"] = 7
-    path.write_text(json.dumps(manifest), encoding="utf-8")
+    vocabulary["added_tokens"][0]["lstrip"] = 7
+    (ours / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(UserError, match="manifest.json is damaged: its added tokens are .*, expected texts with flags"):
-        encoded(path.parent)
+        encoded(ours)
 
 
 def test_a_token_of_two_words_is_no_token_of_text(data_bin, tmp_path, caplog):

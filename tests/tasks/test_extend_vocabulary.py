@@ -9,7 +9,6 @@ import sentencepiece
 import torch
 import yaml
 
-import fairseq_xl
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.commands.model_extend_vocabulary import main
@@ -21,7 +20,7 @@ from preprocess import binarize
 from preprocess.pipeline import prepare
 from tests.commands import load, pretraining, run_train, trained
 from tests.tasks.conftest import preprocess_here
-from tests.tasks.tiny_text import WORDS, sentences, write
+from tests.tasks.tiny_text import WORDS, write
 
 TOKENS, BIAS = "encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"
 LANGUAGES = "encoder.embeddings.languages.weight"
@@ -78,10 +77,6 @@ def dictionaries(*folders):
     return [XLDictionary.load(folder / "dict.txt") for folder in folders]
 
 
-def model_of(folder):
-    return sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
-
-
 def test_preprocess_makes_the_same_dictionary(data_bin, extended, new_data):
     old, new, made = dictionaries(data_bin, extended, new_data)
     assert new.symbols == made.symbols and new.languages == ["en", "de", "fr", "es"]
@@ -91,53 +86,39 @@ def test_preprocess_makes_the_same_dictionary(data_bin, extended, new_data):
     assert added == [made.count[number] for number in range(4 + pieces, 16 + pieces)] and sum(added) > 100
 
 
-def test_new_text_has_new_pieces_and_old_text_the_old_ones(data_bin, extended, spanish):
-    old, new = model_of(data_bin), model_of(extended)
-    text = (spanish / "valid.es").read_text().splitlines()
-    assert sum(map(len, new.encode(text))) < sum(map(len, old.encode(text))) / 1.5
-    text = sentences(["de"], 100, "kept")["de"]
-    assert new.encode(text, out_type=str) == old.encode(text, out_type=str)
-
-
 def test_rows(data_bin, checkpoint, extended):
-    """Old symbols keep bit-identical rows; the others are means, worked out here with SentencePiece."""
+    """Old symbols keep bit-identical rows; the others are means, worked out here with SentencePiece.
+
+    The logit of a new piece is then the mean of those of its parts.
+    """
     (old, new), before, after = dictionaries(data_bin, extended), load(checkpoint), load(extended / "checkpoint.pt")
-    old_model, used = model_of(data_bin), 0
-    one, other = before[TOKENS], after[TOKENS]
-    for number, symbol in enumerate(new.symbols):
-        if symbol in old.symbols:
-            assert torch.equal(other[number], one[old.index(symbol)])
-        elif symbol == "[es]":
-            torch.testing.assert_close(other[number], one[old.first_language :].mean(0))
-        elif symbol.startswith("▁"):
-            parts = old_model.encode(symbol[1:], out_type=str)
-            known = [old.index(part) for part in parts if part != "▁" and part in old.symbols]
-            torch.testing.assert_close(other[number], one[known].mean(0))
-            used += 1
+    old_model = sentencepiece.SentencePieceProcessor(model_file=str(data_bin / "sentencepiece.model"))
     paths, place = (checkpoint, extended / "checkpoint.pt"), list(before).index(TOKENS)
     moments = [load_plain(path)["last_optimizer_state"]["state"][place] for path in paths]
-    for key in ("exp_avg", "exp_avg_sq"):
-        for number, symbol in enumerate(new.symbols):
+    used = 0
+    for number, symbol in enumerate(new.symbols):
+        for key in ("exp_avg", "exp_avg_sq"):
             expected = moments[0][key][old.index(symbol)] if symbol in old.symbols else torch.zeros(16)
             assert torch.equal(moments[1][key][number], expected)
+        if symbol in old.symbols:
+            rows = [old.index(symbol)]
+        elif symbol == "[es]":
+            rows = list(range(old.first_language, len(old)))
+        elif symbol.startswith("▁"):
+            parts = old_model.encode(symbol[1:], out_type=str)
+            rows = [old.index(part) for part in parts if part != "▁" and part in old.symbols]
+            used += 1
+        else:
+            continue
+        for name in (TOKENS, BIAS):
+            error = 0 if symbol in old.symbols else 1e-6
+            torch.testing.assert_close(after[name][number], before[name][rows].mean(0), atol=error, rtol=0)
     assert used > 7
     torch.testing.assert_close(after[LANGUAGES][3], before[LANGUAGES].mean(0))
     assert torch.equal(after[LANGUAGES][:3], before[LANGUAGES])
     for name, value in before.items():
         if name not in (TOKENS, BIAS, LANGUAGES):
             assert torch.equal(after[name], value), name
-
-
-def test_a_new_piece_begins_with_the_mean_logit_of_its_parts(data_bin, checkpoint, extended):
-    (model, _), (other, _) = fairseq_xl.load(checkpoint, data_bin), fairseq_xl.load(extended / "checkpoint.pt")
-    hidden = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
-    old, new = dictionaries(data_bin, extended)
-    piece = next(symbol for symbol in new.symbols if symbol.startswith("▁") and symbol not in old.symbols)
-    parts = [old.index(part) for part in model_of(data_bin).encode(piece[1:], out_type=str) if part != "▁"]
-    expected = model.output(hidden)[:, parts]
-    found = other.output(hidden)[:, new.index(piece)]
-    torch.testing.assert_close(found, expected.mean(1))
-    assert (found <= expected.max(1).values + 1e-6).all()
 
 
 def test_training_goes_on(new_data, extended, tmp_path):
@@ -156,11 +137,8 @@ def test_languages_alone(data_bin, checkpoint, tmp_path):
     shutil.copyfile(checkpoint, tmp_path / "model" / "checkpoint.pt")
     line = [str(tmp_path / "model"), "--data", str(data_bin), "--langs", "it,es", "--like", "fr"]
     main([*line, "--output", str(tmp_path / "out")])
-    (old, new), before, after = (
-        dictionaries(data_bin, tmp_path / "out"),
-        load(checkpoint),
-        load(tmp_path / "out/checkpoint.pt"),
-    )
+    (old, new), before = dictionaries(data_bin, tmp_path / "out"), load(checkpoint)
+    after = load(tmp_path / "out/checkpoint.pt")
     assert new.symbols == [*old.symbols, "[it]", "[es]"] and new.count[: len(old)] == old.count
     for name, row in ((TOKENS, old.index("[fr]")), (BIAS, old.index("[fr]")), (LANGUAGES, 2)):
         assert torch.equal(after[name][:-2], before[name])
@@ -170,7 +148,7 @@ def test_languages_alone(data_bin, checkpoint, tmp_path):
 
 def test_tokenizers_and_kinds_of_sub_words_stay(checkpoint, data_bin, tmp_path):
     data = shutil.copytree(data_bin, tmp_path / "data")
-    manifest = json.loads((data / "manifest.json").read_text()) if (data / "manifest.json").is_file() else {}
+    manifest = json.loads((data / "manifest.json").read_text())
     (data / "manifest.json").write_text(json.dumps(manifest | {"format": 1, "config": {"tokenizer": {"en": "moses"}}}))
     main([str(checkpoint), "--data", str(data), "--langs", "es", "--output", str(tmp_path / "out")])
     encoders = [TextEncoder(folder, XLDictionary.load(folder / "dict.txt")) for folder in (data, tmp_path / "out")]
@@ -233,26 +211,18 @@ def test_options_that_do_not_go_together(data_bin, checkpoint, other_data, spani
         assert error(*options).startswith("give --new-data alone, or --langs, or --text with --pieces")
     for options in (["--text", text], ["--pieces", 3], ["--new-data", other_data, "--pieces", 3]):
         assert error(*options).startswith("--text and --pieces belong together")
-    assert "--pieces 0: 1 or more is needed" in error("--text", text, "--pieces", 0)
     assert "the dictionary has de already" in error("--langs", "es,de")
-    assert "es is named twice" in error("--langs", "es,es")
     assert "--langs: 'zh-CN' is not a language code" in error("--langs", "es,zh-CN")
-    assert "language 'it' has no symbol in the dictionary" in error("--langs", "es", "--like", "it")
-    assert "there is nothing to add" in error("--new-data", data_bin)
     (tmp_path / "empty").write_text("\n \n")
     assert "there is no text in it" in error("--text", tmp_path / "empty", "--pieces", 3)
-    assert "none.es: no such file" in error("--text", "none.es", "--pieces", 3)
     assert "no such dictionary" in error("--new-data", tmp_path)
     assert "was trained with another dictionary" in error("--langs", "it", data=other_data)
 
     copy = tmp_path / "data"
     copy.mkdir()
     shutil.copy(data_bin / "dict.txt", copy)
-    assert "sentencepiece.model: no such SentencePiece model" in error("--text", text, "--pieces", 3, data=copy)
-    assert "sentencepiece.model: no such SentencePiece model" in error("--new-data", other_data, data=copy)
-    (copy / "sentencepiece.model").write_bytes(b"model")
-    assert "is not a SentencePiece model, or it is damaged" in error("--text", text, "--pieces", 3, data=copy)
-
+    for options in (["--text", text, "--pieces", 3], ["--new-data", other_data]):
+        assert "sentencepiece.model: no such SentencePiece model" in error(*options, data=copy)
     shutil.copy(other_data / "sentencepiece.model", copy)
     assert f"{copy}/sentencepiece.model is not " in error("--langs", "es", data=copy)
     vocabulary = {"kind": "sentencepiece", "sha256": {"sentencepiece.model": "0"}}

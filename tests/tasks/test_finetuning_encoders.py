@@ -1,4 +1,4 @@
-"""Classification from every kind of encoder, and every task type from two: built, trained, predicting."""
+"""Classification from every kind of encoder, and every task type from one: built, trained, predicting."""
 
 import math
 
@@ -46,7 +46,7 @@ def encoders(data_bin, tmp_path_factory):
     "kind, name",
     [
         *((kind, "classification") for kind in ("XLM-R", "XLM", "Unicoder", "VECO", "MonoTrans")),
-        *((kind, name) for kind in ("XLM", "MonoTrans") for name in NAMES),
+        *(("MonoTrans", name) for name in NAMES),
     ],
 )
 def test_it_learns_and_predicts(data_bin, task_files, encoders, tmp_path, name, kind):
@@ -54,8 +54,8 @@ def test_it_learns_and_predicts(data_bin, task_files, encoders, tmp_path, name, 
     more = [*encoders[kind], "--disable-validation", "--no-epoch-checkpoints"]
     files = {**task_files, "classification": task_files["ranking"]}  # relevances are labels of two texts
     states = []
-    for folder, rate in (("start", 0), ("run", 0.01)):
-        run = line(data_bin, files, name, tmp_path / folder, *more, "--max-update", 2, "--lr", rate)
+    for folder, rate, updates in (("start", 0, 1), ("run", 0.01, 2)):
+        run = line(data_bin, files, name, tmp_path / folder, *more, "--max-update", updates, "--lr", rate)
         output = run_train(run)
         states.append(load(tmp_path / folder / "checkpoint_last.pt"))
     losses = [float.fromhex(loss) for loss in output.losses]

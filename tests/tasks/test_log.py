@@ -88,9 +88,8 @@ def test_tensorboard_has_all_statistics(data_bin, tmp_path, monkeypatch):
     assert expected <= set(written)
 
 
-@pytest.mark.parametrize(
-    "name, level, message, shown",
-    [
+def test_the_console_is_short():
+    for name, level, message, shown in (
         ("fairseq_cli.train", logging.INFO, {"common": None}, False),
         ("fairseq_cli.train", logging.INFO, "processes: 1", True),
         ("fairseq_cli.generate", logging.INFO, {"common": None}, False),
@@ -98,10 +97,8 @@ def test_tensorboard_has_all_statistics(data_bin, tmp_path, monkeypatch):
         ("fairseq.tasks.fairseq_task", logging.WARNING, "100 samples have invalid sizes", True),
         ("train_inner", logging.INFO, '{"epoch": 1, "loss": "2"}', False),
         ("fairseq_xl.tasks.base", logging.INFO, "weights from there", True),
-    ],
-)
-def test_the_console_is_short(name, level, message, shown):
-    assert log.is_for_console(logging.LogRecord(name, level, "", 0, message, (), None)) is shown
+    ):
+        assert log.is_for_console(logging.LogRecord(name, level, "", 0, message, (), None)) is shown
 
 
 def test_options_without_effect_are_named(data_bin, tmp_path):
@@ -119,10 +116,8 @@ def test_options_without_effect_are_named(data_bin, tmp_path):
     for settings in ([], equal):
         assert "no effect: " not in run_train([*line, *settings, "--max-update", 2]).log
     decay = cli(lr_scheduler="polynomial_decay", total_num_update=2, max_update=3)
-    assert (
-        "no effect: --max-update 3 (the learning rate is 0 after --total-num-update 2)"
-        in run_train([*line, *decay]).log
-    )
+    expected = "no effect: --max-update 3 (the learning rate is 0 after --total-num-update 2)"
+    assert expected in run_train([*line, *decay]).log
 
 
 def test_limits_of_batches_are_those_of_objectives():

@@ -38,7 +38,9 @@ def losses(output):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", ["encoder", "translation", pytest.param("denoising", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(  # decoders are compiled in models/test_stacks.py too
+    "name", ["encoder", *(pytest.param(name, marks=pytest.mark.slow) for name in ("translation", "denoising"))]
+)
 def test_compiled_training_has_the_same_losses(name, device, data_bin, tmp_path, counters):
     """With validation, which is not compiled, between the updates."""
     more = [*NO_DROPOUT, "--max-update", 5, "--validate-interval-updates", 2]

@@ -20,6 +20,7 @@ from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import run_train
 from tests.tasks.conversion_builders import SENTENCES, framed, mbart, nllb, original, run, xlm_roberta  # noqa: F401
+from tests.warm_python import python
 
 
 def with_files(contents, *removed, builder=xlm_roberta, shards=False):
@@ -183,7 +184,7 @@ def test_fairseq_gets_the_sub_words_too(original, data_bin, tmp_path):
     run(original, tmp_path / "ours", "--langs", "en,de")
     run(tmp_path / "ours", tmp_path / "fairseq", "--to", "fairseq")
     arguments = [str(tmp_path / "fairseq"), str(tmp_path / "features"), *SENTENCES]
-    subprocess.run([sys.executable, "-c", FROM_PRETRAINED, *arguments], check=True, capture_output=True, cwd=tmp_path)
+    subprocess.run([python(), "-c", FROM_PRETRAINED, *arguments], check=True, capture_output=True, cwd=tmp_path)
     ours = fairseq_xl.load(tmp_path / "ours")
     for row, (tokens, features) in zip(framed(ours, "de"), torch.load(tmp_path / "features"), strict=True):
         assert torch.equal(tokens, row[row != 1])

@@ -16,10 +16,8 @@ LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dro
 
 
 def test_translation_learns_20_pairs_by_heart(data_bin, corpus, tmp_path):
-    line = translation(
-        data_bin, tmp_path, "-s", "en", "-t", "fr", "--max-update", 300, "--lr", 0.01, "--max-tokens", 100
-    )
-    run_train([*line, "--disable-validation", "--save-interval", 1000, *LEARNING])
+    more = cli(s="en", t="fr", updates_per_epoch=300, max_epoch=1, lr=0.01, max_tokens=100, disable_validation=True)
+    run_train(translation(data_bin, tmp_path, *more, *LEARNING))
     search = cli(s="en", t="fr", post_process="sentencepiece")
     output = run_generate(evaluated(data_bin, "translation", tmp_path / "checkpoint_last.pt", *search))
     hypotheses = [lines[0].partition("\t")[2] for _, lines in sorted(output.lines("D").items())]
@@ -37,8 +35,8 @@ def test_mlm_learns_more_than_frequencies(tmp_path):
     entropy = -(shares * np.log2(shares)).sum()
     assert 3 < entropy < math.log2(len(dictionary))
     line = pretraining(
-        data_bin, tmp_path / "run", "--langs", "en", "--updates-per-epoch", 400, "--max-epoch", 1, objectives="mlm"
+        data_bin, tmp_path / "run", "--langs", "en", "--updates-per-epoch", 250, "--max-epoch", 1, objectives="mlm"
     )
-    options = ["--objective-options", "mlm.length=32 mlm.frequency_exponent=0", "--max-tokens", 512, "--lr", 0.005]
+    options = ["--objective-options", "mlm.length=32 mlm.frequency_exponent=0", "--max-tokens", 512, "--lr", 0.01]
     output = run_train([*line, *options, "--no-save", *LEARNING])
     assert float(validation_losses(output)[-1]["mlm_loss"]) < entropy - 0.1

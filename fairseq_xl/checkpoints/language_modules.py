@@ -37,22 +37,14 @@ SHARED = 4  # special symbols at the beginning of a dictionary; the fifth, <mask
 
 @dataclass(frozen=True)
 class LanguageModule:
-    """The language module of one language, or of several that share it.
-
-    Attributes:
-        languages: their codes.
-        dictionary: digest of the dictionary (`XLDictionary.digest`).
-        body: SHA-256 of the body that the module was learned with (`body_digest`).
-        adapters: channels of its adapters, 0 without adapters.
-        state: {name of the parameter in the model: tensor}
-    """
+    """The language module of one language, or of several that share it."""
 
     languages: list
-    dictionary: str
-    body: str
+    dictionary: str  # `XLDictionary.digest`
+    body: str  # `body_digest` of the body that the module was learned with
     language_positions: bool
-    adapters: int
-    state: dict
+    adapters: int  # channels; 0: it has none
+    state: dict  # {name of the parameter in the model: tensor}
 
     @property
     def name(self) -> str:

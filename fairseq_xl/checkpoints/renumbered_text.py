@@ -13,15 +13,10 @@ from fairseq_xl.io.indexed_text import CODES, SIZE, TOKEN_TYPES, header_for, rea
 
 
 def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict[str, Any]]:
-    """Copies SOURCE.bin and SOURCE.idx to TARGET with the token ids of another dictionary.
+    """Copies SOURCE.bin and SOURCE.idx to TARGET with the token ids of another dictionary, of `symbols` symbols.
 
-    Args:
-        source, target: prefixes of the files.
-        table: (V,) the new id of each old one.
-        symbols: number of symbols of the new dictionary.
-
-    Returns: the fingerprints of both files by name.
-    Raises `UserError` for a damaged file, and for a token id that `table` lacks.
+    `table` (V,) has the new id of each old one. Returns the fingerprints of both files by name. Raises `UserError` for
+    a damaged file, and for a token id that `table` lacks.
     """
     index = Path(f"{source}.idx")
     header = read_header(index)

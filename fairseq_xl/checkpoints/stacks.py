@@ -25,15 +25,13 @@ def copy_stack(
     2019, section 4.2; Luo et al. 2020). Token embeddings that encoder and decoder share belong to the decoder too.
 
     Args:
-        model, pretrained: state dicts of the new model and the pretrained one, keys ``encoder.*``, ``decoder.*`` and
-            ``output.*``.
+        model, pretrained: state dicts with the keys ``encoder.*``, ``decoder.*`` and ``output.*``.
         stack: ``encoder`` or ``decoder``: where the weights go.
-        origin: file of the pretrained model, for messages.
         only: copy only the keys that begin with this, such as ``token_embeddings.table``.
         layers: ``all``, or the ``first`` or ``last`` ones of a pretrained stack that is deeper than the new one.
 
     Returns: the copied state dict {key of the new model: tensor} and the stack's keys that the pretrained model lacks.
-    Raises `UserError` naming the first shape that doesn't fit, or two numbers of layers that differ.
+    Raises `UserError` naming `origin`, and the first shape that doesn't fit, or two numbers of layers that differ.
     """
     sources, keys = _stack(pretrained, stack), _stack(model, stack)
     if stack == "decoder" and not sources and (sources := _stack(pretrained, "encoder")):

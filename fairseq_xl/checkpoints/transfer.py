@@ -40,19 +40,13 @@ PUBLISHED_HEAD = "heads.published"
 
 @dataclass(frozen=True)
 class Requirements:
-    """Settings of the run that weights must match, besides the config of the new model.
-
-    Attributes:
-        dictionary, dictionary_file: the run's dictionary, and its file for messages.
-        options: the task's; those that `ACCEPTED_BY` names accept weights of another model.
-        own_tokens: whether the token embeddings are transferred too: the checkpoint needs the run's pieces then.
-    """
+    """Settings of the run that weights must match, besides the config of the new model."""
 
     dictionary: XLDictionary
-    dictionary_file: Path
+    dictionary_file: Path  # for messages
     framing: str
-    options: Any
-    own_tokens: bool
+    options: Any  # of the task; those that `ACCEPTED_BY` names accept weights of another model
+    own_tokens: bool  # whether token embeddings are transferred too: the checkpoint needs the run's pieces then
 
 
 @dataclass(frozen=True)

@@ -47,19 +47,12 @@ STD = 0.02  # standard deviation of random rows in a model without --init-std
 
 @dataclass(frozen=True)
 class Rows:
-    """Old rows whose mean is each new row.
-
-    Attributes:
-        symbols: for each symbol of the new dictionary.
-        languages: for each language of the new dictionary.
-        random: new symbols whose embeddings are random; their output bias is the mean.
-        std: standard deviation of random embeddings.
-    """
+    """Old rows whose mean is each new row, for each symbol and each language of the new dictionary."""
 
     symbols: Sequence[Sequence[int]]
     languages: Sequence[Sequence[int]]
-    random: Sequence[int] = ()
-    std: float = STD
+    random: Sequence[int] = ()  # new symbols whose embeddings are random; their output bias is the mean
+    std: float = STD  # of random embeddings
 
     def of(self, name: str) -> Sequence[Sequence[int]] | None:
         """The old rows of the parameter `name`; None for one that has neither symbols nor languages."""

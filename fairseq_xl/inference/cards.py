@@ -50,15 +50,7 @@ BY_HAND = (
 
 
 def model_card(checkpoint: Checkpoint, title: str, scores: Sequence[Path] = ()) -> str:
-    """The card of a checkpoint in Markdown.
-
-    Args:
-        checkpoint: as `open_checkpoint` reads it.
-        title: the name of the model.
-        scores: JSON files of `fairseq-xl score`.
-
-    Raises `UserError` for a damaged manifest or score file.
-    """
+    """The card of a checkpoint in Markdown, with `scores` of JSON files; `UserError` for a damaged manifest or file."""
     description, identity = describe_checkpoint(checkpoint), checkpoint.identity
     objectives = str(identity.get("objectives") or "").split(",") if BIAS in checkpoint.state else []
     kinds = [identity.get("head"), identity["task"], *objectives]

@@ -42,29 +42,17 @@ Example = tuple[str, str, str]
 
 @dataclass
 class Addition:
-    """What a language is added to, and the text.
-
-    Attributes:
-        published: the model.
-        settings: of sentence-transformers.
-        pooling: of its sentence embeddings.
-        prompt: text in front of each sentence that is embedded.
-        distills: whether sentence embeddings are trained; otherwise masked language modeling.
-        examples: {language: the sentences for training}.
-        pairs: {"xx-yy": two lists of sentences} for the scores of retrieval.
-        lines: {language: sentences} for the scores of masked language modeling.
-        new_text: sentences of the new language, from which pieces are learned.
-    """
+    """What a language is added to, and the text."""
 
     published: published_models.Published
     settings: SentenceSettings
     pooling: str
-    prompt: str
-    distills: bool
-    examples: dict[str, list[Example]] = field(default_factory=dict)
-    pairs: dict[str, list[list[str]]] = field(default_factory=dict)
-    lines: dict[str, list[str]] = field(default_factory=dict)
-    new_text: list[str] = field(default_factory=list)
+    prompt: str  # text in front of each sentence that is embedded
+    distills: bool  # whether sentence embeddings are trained; otherwise masked language modeling
+    examples: dict[str, list[Example]] = field(default_factory=dict)  # by language, for training
+    pairs: dict[str, list[list[str]]] = field(default_factory=dict)  # {"xx-yy": two lists} for scores of retrieval
+    lines: dict[str, list[str]] = field(default_factory=dict)  # by language, for scores of masked language modeling
+    new_text: list[str] = field(default_factory=list)  # of the new language, from which pieces are learned
 
 
 def read_addition(folder: Path, options: Any) -> Addition:

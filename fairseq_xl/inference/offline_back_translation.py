@@ -130,15 +130,10 @@ def back_translate(
 ) -> dict[str, Any]:
     """Generates sources in the language `source` for the monolingual text of `target`, and writes the pairs.
 
-    Args:
-        checkpoint, data, options, target_pieces_only: as in `Translator`, which translates from `target` into `source`.
-            The length of a source has the limit of back-translation in training, unless options set another one.
-        length: maximum length of a sentence, in tokens; longer ones are left out.
-        max_tokens: maximum number of tokens in a batch.
-        seed: of sampling.
-
-    Returns: statistics: the pairs, their mean lengths, and the share of sources that are empty.
-    Raises `UserError` if another run is writing the same pairs.
+    A `Translator` from `target` into `source` generates them. Their length has the limit of back-translation in
+    training, unless options set another one. Sentences of more than `length` tokens are left out. Returns statistics:
+    the pairs, their mean lengths, and the share of sources that are empty. Raises `UserError` if another run is writing
+    the same pairs.
     """
     data = str(one_folder(data, "back-translate"))
     if source == target:

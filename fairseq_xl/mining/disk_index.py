@@ -54,14 +54,9 @@ def cell_count(count: int) -> int:
 def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, channels: int, chunk: int) -> Any:
     """Builds an index for inner products in a folder, or opens a complete one.
 
-    A stopped build continues; the caller must remove the index of other vectors. Raises `UserError` for a full disk.
-
-    Args:
-        folder: for the index, about 4 m C bytes, and twice as many while its parts are merged.
-        rows: ids (b,) -> vectors (b, C) float32.
-        count: m.
-        channels: C.
-        chunk: maximum number of vectors for one call of `rows`.
+    A stopped build continues; the caller must remove the index of other vectors. `rows` returns the vectors (b, C)
+    float32 of ids (b,), of `chunk` ids at most. The folder takes about 4 m C bytes, and twice as many while parts are
+    merged. Raises `UserError` for a full disk.
     """
     path, faiss = folder / "index", import_faiss()
     if path.exists():

@@ -205,12 +205,8 @@ def mine(
 ) -> dict[str, Any]:
     """Mines the negatives of one language pair and split, writes them beside it, and returns their statistics.
 
-    Args:
-        vectors: a `SentenceVectors` or the like.
-        count: negatives for each sentence.
-        exact_below: use an exact index for fewer distinct sentences than this.
-        longest: maximum length of a sentence, in tokens; longer ones neither get negatives nor are negatives.
-        made_with: dict of the inputs of the result; a whole or partial result with an equal dict is reused.
+    Sentences of more than `longest` tokens neither get `count` negatives nor are negatives; `exact_below` is as in
+    `build_index`. A whole or partial result with an equal `made_with` is reused.
     """
     made_with = made_with | {"text": pairs.fingerprint, "count": count, "exact_below": exact_below, "length": longest}
     folder, path = Path(f"{pairs.prefix}.negatives.part"), negatives_file(pairs.prefix)

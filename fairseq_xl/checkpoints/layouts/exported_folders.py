@@ -21,19 +21,12 @@ from fairseq_xl.io.files import replacing, write_json
 
 
 def write_transformers(
-    folder: Path,
-    model: Counterpart,
-    dtype: str,
-    start: int | None = None,
-    origin: Origin | None = None,
-    generation: str | None = None,
+    folder: Path, model: Counterpart, dtype: str, start: int | None, origin: Origin | None, generation: str | None
 ) -> None:
-    """Writes weights of a type in `DTYPES`, and configs.
+    """Writes weights of a type in `DTYPES`, and configs; the decoder's first symbol is `start`, None if it varies.
 
-    Args:
-        start: the decoder's first symbol, None if it varies.
-        origin: its config.json is written as it is if it says the same of weights of the same type.
-        generation: text of the generation_config.json of an unchanged model, "" for no file; None for a new one.
+    The config.json of `origin` is written as it is if it says the same of weights of the same type; `generation` is the
+    text of the generation_config.json of an unchanged model, "" for no file, None for a new one.
     """
     config = _without_dtype(model.config) | {"dtype": dtype}
     if generation is not None:

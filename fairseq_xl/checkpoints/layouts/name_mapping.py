@@ -21,19 +21,13 @@ Names = Mapping[str, str | tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Table:
-    """The names of a layout.
+    """The names of a layout."""
 
-    Attributes:
-        names: parameters of every model of the layout.
-        optional: further groups of parameters, such as the output layer; a model has all of a group or none.
-        ties: {name in the file: name in the file of which it is a copy}. Both directions check or write the copy.
-        ignored: regular expressions of names in the file without counterpart that change no output.
-    """
-
-    names: Names
-    optional: tuple[Names, ...] = ()
+    names: Names  # of the parameters of every model
+    optional: tuple[Names, ...] = ()  # groups, such as the output layer; a model has all of a group or none
+    #: {name in the file: name in the file of which it is a copy}; both directions check or write the copy
     ties: Mapping[str, str] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # patterns of names in the file without counterpart that change no output
 
     def to_ours(self, weights: State) -> State:
         """Converts a file's state dict to our names; `UserError` for names, shapes and values that do not fit."""

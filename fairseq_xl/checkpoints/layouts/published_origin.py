@@ -16,17 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_xl.checkpoints.layouts.base import (
-    IGNORED,
-    LAYOUTS,
-    PIECES,
-    TOKENIZER,
-    WORDPIECES,
-    WORDS,
-    Counterpart,
-    Layout,
-    Settings,
-)
+from fairseq_xl.checkpoints.layouts import base
+from fairseq_xl.checkpoints.layouts.base import LAYOUTS, TOKENIZER, WORDPIECES, Counterpart, Layout, Settings
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.layouts.published_files import CONFIG, GENERATION, TOKENIZER_CONFIG, weights_file
@@ -55,12 +46,9 @@ _OF_ROWS = (
 def origin_of(
     layout: Layout, weights: State, config: Settings, state: State, framing: str, folder: Path, reads_head: bool
 ) -> Origin:
-    """What checkpoints store of a published folder.
+    """What checkpoints store of a published `folder` with `weights`, of which `state` came in, by our names.
 
-    Args:
-        weights: the parameters in its file; a head that is not read is stored.
-        state: those that came in, by our names.
-        folder: has the files of sentence-transformers; a warning says which settings are not read.
+    A head is stored unless it is read; a warning says which settings of sentence-transformers are not read.
     """
     named = {name: value.to("meta") for name, value in state.items() if not name.startswith("heads.")}
     present = {layout.canonical(name) for name in layout.to_theirs(named)}
@@ -109,9 +97,7 @@ def restored(exported: Counterpart, model: Own, head: str | None, is_unchanged: 
 
     The class is the folder's if it has these parameters, otherwise one of its family. An unchanged model has the
     parameters of the folder, no more and no less; of another one, those that training did not read are the folder's.
-
-    Args:
-        rows: number of rows of the folder's tokenizer, in whose order they are; None for our order.
+    `rows`: number of rows of the folder's tokenizer, in whose order they are; None for our order.
     """
     origin, layout = model.origin, exported.layout
     if origin is None or origin.layout != layout.name:
@@ -163,7 +149,7 @@ def _trained(exported: Counterpart, origin: Origin, stored: State, present: Coll
     """
     layout = exported.layout
     stored = {name: value for name, value in stored.items() if not re.match(layout.ignored_heads, name)}
-    needed = {name for name in origin.names if not re.fullmatch("|".join(IGNORED), name)}
+    needed = {name for name in origin.names if not re.fullmatch("|".join(base.IGNORED), name)}
     weights = exported.weights | {name: stored[name] for name in stored.keys() & needed - {*present}}
     whole = {*present} | stored.keys()
     if needed <= whole <= origin.names.keys() | layout.names.ties.keys() and origin.entries.get("architectures"):
@@ -175,12 +161,14 @@ def _trained(exported: Counterpart, origin: Origin, stored: State, present: Coll
 def keep_tokenizer(source: Path, folder: Path, layout: Layout, symbols: list[str]) -> None:
     """Writes `published/` into the folder of a checkpoint, for a published folder with a tokenizer whose rows it has.
 
-    Args:
-        source: the published folder, or its file of weights.
-        symbols: our symbol of each row; none if rows have no symbol, which the checkpoint then lacks.
+    `symbols` are ours, one for each row; none if rows have no symbol, which the checkpoint then lacks.
     """
     file = weights_file(source)
-    named = (TOKENIZER, TOKENIZER_CONFIG, *((WORDPIECES,) if layout.subwords == "wordpiece" else (PIECES, WORDS)))
+    named = (
+        TOKENIZER,
+        TOKENIZER_CONFIG,
+        *((WORDPIECES,) if layout.subwords == "wordpiece" else (base.PIECES, base.WORDS)),
+    )
     has_tokenizer = any(file.with_name(name).is_file() for name in named)  # that transformers reads
     if not symbols or not has_tokenizer or not file.with_name(CONFIG).is_file():
         return
@@ -248,11 +236,8 @@ def extend(source: Path, target: Path, old: XLDictionary, new: XLDictionary, sco
     """Writes `published/` of a model with new pieces in its folder `target`: they follow the old rows, which stay.
 
     Without effect if the folder `source` has none, and if the rows of the tokenizer cannot have this order: without
-    tokenizer.json SentencePiece's `<mask>` is the last one, and pieces of BPE depend on merges.
-
-    Args:
-        old, new: the dictionaries of `source` and `target`, which have the same languages.
-        scores: the scores of new unigram pieces.
+    tokenizer.json SentencePiece's `<mask>` is the last one, and pieces of BPE depend on merges. Both dictionaries have
+    the same languages; `scores` are those of unigram pieces.
     """
     folder, ids = source / FOLDER, {symbol: row for row, symbol in enumerate(new.symbols)}
     content = json_object(folder / _DESCRIPTION) if (folder / _DESCRIPTION).is_file() else {}
@@ -279,7 +264,7 @@ def extend(source: Path, target: Path, old: XLDictionary, new: XLDictionary, sco
         has_gap = len(vocabulary) != len(symbols) + len(added) or (kind == "Unigram" and [None, 0.0] in vocabulary)
         if has_gap or max(tokens, default=0) >= len(symbols):
             return
-    numbered_by_itself = (PIECES, "sentencepiece.model", "spiece.model")
+    numbered_by_itself = (base.PIECES, "sentencepiece.model", "spiece.model")
     shutil.copytree(folder, target / FOLDER, ignore=shutil.ignore_patterns(*numbered_by_itself))
     if tokenizer:
         write_json(target / FOLDER / TOKENIZER, tokenizer)

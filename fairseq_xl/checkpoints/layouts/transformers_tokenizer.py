@@ -46,7 +46,7 @@ def write_tokenizer(
     Args:
         data: data folder with the text's sub-words.
         max_length: maximum number of tokens of an input, symbols of the framing included.
-        language: the language of the text; needed if languages share no piece.
+        language: that of the text; needed if languages share no piece.
         segments: whether the model has segment embeddings: the second text of a pair then has token type 1.
 
     Raises `UserError` for sub-words that are missing or that a transformers tokenizer cannot express.

@@ -75,7 +75,7 @@ def loaded(own, folder, kind, head=True, dtype="float32"):
     import transformers
 
     with new_folder(folder) as path:
-        write_transformers(path, counterpart(own, head), dtype)
+        write_transformers(path, counterpart(own, head), dtype, None, None, None)
     model, report = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True)
     assert not report["missing_keys"] and not report["mismatched_keys"], report
     return model.eval()
@@ -242,8 +242,8 @@ def test_16_bits_are_those_of_the_checkpoint(make, tmp_path):
     assert value.dtype == torch.float16 and torch.equal(value, own.state["encoder.layers.1.ffn.up.weight"].half())
     own.state["encoder.layers.0.ffn.up.weight"][0, 0] = 1e5
     with pytest.raises(UserError, match="--dtype float16: .*intermediate.dense.weight has values that are too large"):
-        write_transformers(tmp_path, counterpart(own), "float16")
-    write_transformers(tmp_path, counterpart(own), "bfloat16")
+        write_transformers(tmp_path, counterpart(own), "float16", None, None, None)
+    write_transformers(tmp_path, counterpart(own), "bfloat16", None, None, None)
 
 
 REFUSED = {

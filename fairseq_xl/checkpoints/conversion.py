@@ -80,7 +80,7 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
                     logger.warning("%s was fine-tuned on pairs: %s", model.path, remark)
             if pooled:
                 pooling, dim = options.pooling or settings.pooling, model.options["embed_dim"]
-                exported_folders.write_sentence_transformers(folder, pooling, longest, dim, settings)
+                exported_folders.write_sentence_transformers(folder, settings, pooling, longest, dim)
     if left_out:
         logger.info("%s: not exported: %s", checkpoint, ", ".join(left_out))
 

@@ -39,8 +39,6 @@ from fairseq_xl.io.files import replacing, write_lines
 
 logger = logging.getLogger(__name__)
 
-Change = Callable[[str, Tensor], Tensor]
-
 SEED = 1  # of random rows
 STD = 0.02  # standard deviation of random rows in a model without --init-std
 
@@ -129,7 +127,7 @@ def change_vocabulary(
     if optimizer is not None:
         try:
             trained = {name: model[name] for name in trained_names(model, cfg)}
-            optimizer = change_optimizer(optimizer, trained, rows.weights, rows.moments)
+            optimizer = change_optimizer(optimizer, trained, rows)
         except OtherParameters as error:
             logger.warning("%s: the optimizer's state is left out: %s", path, error)
             optimizer = None
@@ -173,9 +171,7 @@ def trained_names(model: dict[str, Tensor], cfg: dict[str, Any]) -> list[str]:
     return [name for name in model if not (only and not matches(name, only)) and not (frozen and matches(name, frozen))]
 
 
-def change_optimizer(
-    state: dict[str, Any], parameters: dict[str, Tensor], change_weights: Change, change_moments: Change
-) -> dict[str, Any]:
+def change_optimizer(state: dict[str, Any], parameters: dict[str, Tensor], rows: Rows) -> dict[str, Any]:
     """A checkpoint's `last_optimizer_state` with other rows of the trained `parameters`, which are in order.
 
     Raises `OtherParameters` if numbers of parameters or shapes differ.
@@ -183,27 +179,20 @@ def change_optimizer(
     indices = [index for group in state["param_groups"] for index in group["params"]]
     if len(indices) != len(parameters):
         raise OtherParameters(f"it has {len(indices)} parameters, the run trains {len(parameters)}")
-    changed = dict(state)
-    names = dict(zip(indices, parameters))
-    changed["state"] = {
-        index: _change_moments(moments, names[index], parameters[names[index]], change_moments)
-        for index, moments in state["state"].items()
-    }
+    changed, names = state | {"state": {}}, dict(zip(indices, parameters))
+    for index, moments in state["state"].items():
+        name, shape = names[index], parameters[names[index]].shape
+        tensors = {key: value for key, value in moments.items() if torch.is_tensor(value) and value.dim()}
+        for key, value in tensors.items():
+            if value.shape != shape:
+                raise OtherParameters(f"{key} of {name} has shape {tuple(value.shape)}, expected {tuple(shape)}")
+        changed["state"][index] = moments | {key: rows.moments(name, value) for key, value in tensors.items()}
     masters = state.get(MASTERS)  # FP32 master weights, of a run with 16 bits
     if masters is not None:
         if [tensor.shape for tensor in masters] != [tensor.shape for tensor in parameters.values()]:
             raise OtherParameters("its FP32 master weights have other shapes than the model's")
-        changed[MASTERS] = [change_weights(name, master) for name, master in zip(parameters, masters)]
+        changed[MASTERS] = [rows.weights(name, master) for name, master in zip(parameters, masters)]
     return changed
-
-
-def _change_moments(moments: dict[str, Any], name: str, parameter: Tensor, change: Change) -> dict[str, Any]:
-    """The state of one parameter: moments of its shape, and numbers."""
-    tensors = {key: value for key, value in moments.items() if torch.is_tensor(value) and value.dim()}
-    for key, value in tensors.items():
-        if value.shape != parameter.shape:
-            raise OtherParameters(f"{key} of {name} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}")
-    return moments | {key: change(name, value) for key, value in tensors.items()}
 
 
 def initial_rows(

@@ -12,15 +12,15 @@ from tqdm import tqdm
 from fairseq_xl.data.labelled.labelled_examples import frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.probing_tasks import MinimalPair, WordInText, WordPair
-from fairseq_xl.inference.embedder import BATCH_TOKENS, Embedder
+from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.models.encoder import XLEncoderModel
 
 
 def last_hidden_states(
-    embedder: Embedder, rows: Sequence[np.ndarray], language: str, batch_tokens: int = BATCH_TOKENS
+    embedder: Embedder, rows: Sequence[np.ndarray], language: str
 ) -> Iterator[tuple[int, torch.Tensor]]:
     """Yields the index of each framed text (t,) of `rows` and the last layer's hidden states of its tokens, (t, C)."""
-    for batch, states, _ in embedder.hidden_states(rows, language, batch_tokens):
+    for batch, states, _ in embedder.hidden_states(rows, language):
         for index, hidden in zip(batch, states[-1]):
             yield index, hidden[: len(rows[index])]
 

@@ -132,7 +132,7 @@ def test_an_optimizer_of_other_parameters_is_left_out(dictionaries, caplog):
         assert surgery.change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})["last_optimizer_state"] is None
         assert caplog.messages[0].startswith("c.pt: the optimizer's state is left out: ")
         with pytest.raises(surgery.OtherParameters, match=message):
-            surgery.change_optimizer(before["last_optimizer_state"], state(), ROWS.weights, ROWS.moments)
+            surgery.change_optimizer(before["last_optimizer_state"], state(), ROWS)
 
 
 @pytest.mark.parametrize(

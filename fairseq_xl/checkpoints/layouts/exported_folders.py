@@ -76,20 +76,15 @@ def _cast(weights: State, dtype: str) -> State:
 
 
 def write_sentence_transformers(
-    folder: Path,
-    pooling: str,
-    max_length: int,
-    dim: int,
-    settings: SentenceSettings | None = None,
+    folder: Path, settings: SentenceSettings, pooling: str, max_length: int, dim: int
 ) -> None:
     """Adds the files of sentence-transformers to a transformers folder with tokenizer.json; `UserError` without it.
 
-    Sentence embeddings are those of `fairseq_xl.inference.embedder.pool` of the last layer, with `dim` channels, by the
-    `pooling` mean or first. `settings` has the prompts and the like.
+    Sentence embeddings of `dim` channels are pooled from the last layer; `settings` has the prompts and the like.
     """
     if not (folder / TOKENIZER).is_file():
         raise UserError(f"{folder} is no transformers folder with a tokenizer: it has no tokenizer.json")
-    for name, text in (settings or SentenceSettings()).files_with(pooling, max_length, dim).items():
+    for name, text in settings.files_with(pooling, max_length, dim).items():
         with replacing(folder / name, make_folder=True) as file:
             file.write(text.encode("utf-8"))
 

@@ -47,7 +47,7 @@ def test_embeddings_are_ours(exported, pooling):
     from sentence_transformers import SentenceTransformer  # takes seconds to import
 
     folder, run = exported
-    write_sentence_transformers(folder, pooling, LONGEST, DIM)
+    write_sentence_transformers(folder, SentenceSettings(), pooling, LONGEST, DIM)
     model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     found = model.encode(LINES, batch_size=5, convert_to_tensor=True)
     hidden, padding = run(LINES)
@@ -60,7 +60,7 @@ def test_embeddings_are_ours(exported, pooling):
 
 def test_wrong_folders(tmp_path):
     with pytest.raises(UserError, match="is no transformers folder with a tokenizer: it has no tokenizer.json"):
-        write_sentence_transformers(tmp_path, "mean", LONGEST, DIM)
+        write_sentence_transformers(tmp_path, SentenceSettings(), "mean", LONGEST, DIM)
 
 
 @pytest.mark.parametrize("name", ["../x", "/tmp/x", "config.json", "../1_Pooling/config.json", "/config.json"])

@@ -7,6 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from fairseq_xl.checkpoints.layouts.exported_folders import write_sentence_transformers
+from fairseq_xl.checkpoints.layouts.sentence_transformers import SentenceSettings
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
@@ -71,7 +72,7 @@ def test_words_of_xlm(tmp_path, caplog, lower, framing, start):
     assert "the text of de, fr was tokenized by xlm; transformers tokenizes it as English" in caplog.text
     assert "text of en" not in caplog.text and type(tokenizer).__name__ == "XLMTokenizer"
     with pytest.raises(UserError, match="is no transformers folder with a tokenizer: it has no tokenizer.json"):
-        write_sentence_transformers(tmp_path / "out", "mean", 512, 16)
+        write_sentence_transformers(tmp_path / "out", SentenceSettings(), "mean", 512, 16)
     for language, texts in TEXTS.items():
         for text in (text.replace("<s>", "").replace("\t", " ") for text in texts):  # transformers joins words at a TAB
             ours = encode(text, language).tolist()

@@ -50,7 +50,10 @@ def describe(path: Path) -> Description:
     if not isinstance(content, dict) or content.get("kind") != language_modules.KIND:
         return describe_checkpoint(open_checkpoint(path, content=content, finite=False))
     module = language_modules.read(path)
-    return {"kind": "language module of fairseq_xl", "languages": module.languages} | language_modules.describe(module)
+    (symbols, channels), kind = module.state[TOKENS].shape, "language module of fairseq_xl"
+    description = {"kind": kind, "languages": module.languages, "symbols": symbols, "channels": channels}
+    description |= {"adapters": module.adapters, "positions": module.language_positions}
+    return description | {"dictionary": module.dictionary, "body": module.body}
 
 
 def _folder(path: Path) -> Description:

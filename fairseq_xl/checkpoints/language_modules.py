@@ -216,13 +216,6 @@ def _check_replaceable(path: File, module: LanguageModule) -> None:
         )
 
 
-def describe(module: LanguageModule) -> dict[str, Any]:
-    """Sizes, dictionary and body of a language module."""
-    symbols, channels = module.state[TOKENS].shape
-    sizes = {"symbols": symbols, "channels": channels, "adapters": module.adapters}
-    return sizes | {"positions": module.language_positions, "dictionary": module.dictionary, "body": module.body}
-
-
 def _check(content: Any, path: object) -> LanguageModule:
     """Makes a `LanguageModule` of a file's content; raises `UserError` for any other content."""
     if not isinstance(content, dict) or content.get("kind") != KIND:

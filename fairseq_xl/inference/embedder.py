@@ -20,7 +20,7 @@ from fairseq_xl.data import Numbers
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.labelled.labelled_examples import segments
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, truncate
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, named_values
 from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, unit_length, write_best_matches
 from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.checkpoints import load_plain
@@ -239,18 +239,13 @@ class Embedders:
 
 def _language_modules(arguments: Iterable[str], languages: Collection[str]) -> dict[str, tuple[str, str]]:
     """XX=DATA:MODULE -> {language: (data folder, language module's file)}, each of one of `languages`."""
-    modules = {}
-    for argument in arguments:
-        language, _, rest = argument.partition("=")
-        data, _, module = rest.partition(":")
-        if not language or not data or not module:
-            raise UserError(
-                f"--language-module {argument}: expected XX=DATA:MODULE, the folder of its dict.txt and its file"
-            )
+    modules, form = {}, "XX=DATA:MODULE, the folder of its dict.txt and its file"
+    for language, value in named_values("--language-module", [*arguments], form).items():
+        data, _, module = value.partition(":")
+        if not data or not module:
+            raise UserError(f"--language-module {language}={value}: expected {form}")
         if language not in languages:
-            raise UserError(f"--language-module {argument}: there are no sentences of {language}")
-        if language in modules:
-            raise UserError(f"--language-module {argument}: {language} has a language module already")
+            raise UserError(f"--language-module {language}={value}: there are no sentences of {language}")
         modules[language] = data, module
     return modules
 

@@ -16,6 +16,7 @@ from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_xl.data.labelled.labelled_examples import LabelledExamples
 from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.model_loading import load_model
@@ -150,7 +151,10 @@ class TextPredictor(Predictor):
         for sample in self.batches(sources):
             beams = self.task.inference_step(self.generator, [self.model], sample)
             for index, (best, *_) in zip(sample["id"].tolist(), beams):
-                generated[index] = {"text": self.text_of(best["tokens"]), "score": float(best["score"]) / math.log(2)}
+                generated[index] = {
+                    "text": text_of(best["tokens"], self.task.dictionary, self.encode, self.pair[1]),
+                    "score": float(best["score"]) / math.log(2),
+                }
         return [generated[index] for index in range(len(lines))]
 
     def batches(self, sources: list[np.ndarray], targets: list[np.ndarray] | None = None) -> Iterator[dict[str, Any]]:
@@ -159,15 +163,15 @@ class TextPredictor(Predictor):
         epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
         return map(self.on_device, epochs.next_epoch_itr(shuffle=False))
 
-    def text_of(self, tokens: Any) -> str:
-        """The text of generated tokens (T,), without special symbols."""
-        dictionary, language = self.task.dictionary, self.pair[1]
-        special = {dictionary.mask_index, *range(dictionary.first_language, len(dictionary))}
-        joined = dictionary.string(tokens.cpu(), dictionary.word_mark, extra_symbols_to_ignore=special)
-        return tokenizers.detokenize(joined, self.encode.tokenizers.get(language), language)
-
     def to_line(self, record: Record) -> str:
         return str(record["text"])
+
+
+def text_of(tokens: torch.Tensor, dictionary: XLDictionary, encode: TextEncoder, language: str) -> str:
+    """The text of tokens (T,), without special symbols."""
+    special = {dictionary.mask_index, *range(dictionary.first_language, len(dictionary))}
+    joined = dictionary.string(tokens.cpu(), dictionary.word_mark, extra_symbols_to_ignore=special)
+    return tokenizers.detokenize(joined, encode.tokenizers.get(language), language)
 
 
 def directions_of(task: Any) -> list[str]:

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import MASK
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, truncate
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.inference.embedder import Embedder
-from fairseq_xl.inference.predictors import TextPredictor
+from fairseq_xl.inference.predictors import TextPredictor, text_of
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.modules.output import OutputLayer
@@ -69,16 +68,11 @@ def fill_mask(embedder: Embedder, sentence: str, language: str, top: int) -> lis
     probabilities = model.output(states[-1][0, len(left) + 1]).float().softmax(-1).cpu()
     pieces = torch.from_numpy(dictionary.pieces)
     best = probabilities[pieces].topk(min(top, len(pieces)))
-    return [
-        Filled(value, dictionary[token_id], _text(embedder, [*left, token_id, *right], language))
-        for value, token_id in zip(best.values.tolist(), pieces[best.indices].tolist())
-    ]
-
-
-def _text(embedder: Embedder, tokens: list[int], language: str) -> str:
-    dictionary = embedder.task.dictionary
-    joined = dictionary.string(torch.tensor(tokens), dictionary.word_mark)
-    return tokenizers.detokenize(joined, embedder.encode.tokenizers.get(language), language)
+    filled = []
+    for value, token_id in zip(best.values.tolist(), pieces[best.indices].tolist()):
+        text = text_of(torch.tensor([*left, token_id, *right]), dictionary, embedder.encode, language)
+        filled.append(Filled(value, dictionary[token_id], text))
+    return filled
 
 
 def around_mask(encode: TextEncoder, left: str, right: str, language: str) -> tuple[Numbers, Numbers]:

@@ -73,15 +73,6 @@ def write_index(path: str | os.PathLike, header: Header, sizes: np.ndarray) -> N
         file.write((offsets * header.token_size).tobytes())
 
 
-def read_last(path: str | os.PathLike, items: int) -> tuple[int, int]:
-    """Byte offset and size in tokens of the last item, where a text ends; zeros for a text without items."""
-    if not items:
-        return 0, 0
-    (size,) = np.fromfile(path, np.int32, 1, offset=SIZE + 4 * (items - 1))
-    (offset,) = np.fromfile(path, np.int64, 1, offset=SIZE + 4 * items + 8 * (items - 1))
-    return int(offset), int(size)
-
-
 def check_sizes(index: Path, text: Path) -> dict[str, int]:
     """Checks the sizes of both files; returns the numbers of lines and tokens."""
     header = read_header(index)
@@ -90,8 +81,11 @@ def check_sizes(index: Path, text: Path) -> dict[str, int]:
     actual, expected = index.stat().st_size, header.file_size
     if actual != expected:
         raise UserError(f"{index} is damaged or cut short: {header.items} items take {expected} bytes, it has {actual}")
-    offset, size = read_last(index, header.items)
-    actual, expected = text.stat().st_size, offset + size * header.token_size
+    actual, expected = text.stat().st_size, 0
+    if header.items:  # the end of the last one
+        (size,) = np.fromfile(index, np.int32, 1, offset=SIZE + 4 * (header.items - 1))
+        (offset,) = np.fromfile(index, np.int64, 1, offset=SIZE + 12 * header.items - 8)
+        expected = int(offset) + int(size) * header.token_size
     if actual != expected:
         raise UserError(
             f"{text} is damaged or cut short, or of another run than {index.name}: expected {expected} bytes, it has "

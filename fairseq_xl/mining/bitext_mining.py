@@ -30,7 +30,7 @@ from fairseq_xl.io.temporary_arrays import (
 )
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.mining.disk_index import nearest_approximately
-from fairseq_xl.mining.nearest_neighbors import BLOCK_VECTORS, Rows, Vectors, nearest
+from fairseq_xl.mining.nearest_neighbors import Rows, Vectors, nearest
 
 DIGITS = 4  # of printed scores
 HASH_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("index", "<i8")])  # 128 bits of a hash, index of the string
@@ -180,9 +180,7 @@ def distinct(texts: Sequence[str], folder: Path | None = None) -> Distinct:
     return Distinct(copies.finish(), unique_flags.finish())
 
 
-def mine(
-    source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK_VECTORS, folder: Path | None = None
-) -> Iterator[Pair]:
+def mine(source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, folder: Path | None = None) -> Iterator[Pair]:
     """Yields pairs by ratio margin, in descending order; each sentence is in one pair at most.
 
     The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1
@@ -190,10 +188,10 @@ def mine(
     in both directions. With a `folder` the search is approximate, with a temporary index there.
     """
     if folder is None:
-        forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)
+        forward, backward = nearest(source, target, neighbors), nearest(target, source, neighbors)
     else:
-        forward = _nearest_on_disk(source, target, neighbors, folder, block)
-        backward = _nearest_on_disk(target, source, neighbors, folder, block)
+        forward = _nearest_on_disk(source, target, neighbors, folder)
+        backward = _nearest_on_disk(target, source, neighbors, folder)
     means = [_means(cosines, folder) for cosines, _ in (forward, backward)]
     targets, sources = _best(forward, means, folder), _best(backward, means[::-1], folder)
     used = full(folder, bool, 0, len(source)), full(folder, bool, 0, len(target))
@@ -203,12 +201,10 @@ def mine(
             yield Pair(-negative_margin, first, second)
 
 
-def _nearest_on_disk(
-    source: Vectors, target: Vectors, neighbors: int, folder: Path, block: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_on_disk(source: Vectors, target: Vectors, neighbors: int, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     # NFS cannot remove the folder, since files of the result are still mapped
     with tempfile.TemporaryDirectory(prefix="index-", dir=folder, ignore_cleanup_errors=True) as name:
-        return nearest_approximately(source, target, neighbors, Path(name), block)
+        return nearest_approximately(source, target, neighbors, Path(name))
 
 
 def _means(cosines: np.ndarray, folder: Path | None) -> np.ndarray:

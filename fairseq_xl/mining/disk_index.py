@@ -23,7 +23,7 @@ from fairseq_xl.data.corpora.sampling import permutation
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import NO_ROOM, replacing, room_problem
 from fairseq_xl.io.temporary_arrays import GrowingArray, slices
-from fairseq_xl.mining.nearest_neighbors import BLOCK_VECTORS, Vectors, import_faiss, normalize
+from fairseq_xl.mining.nearest_neighbors import Vectors, import_faiss, normalize
 
 PER_CELL = 64  # training vectors of a cell
 MAX_SAMPLED = 1 << 20  # maximum number of training vectors of all cells: 2 GiB at 512 channels
@@ -67,14 +67,12 @@ def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: in
     return faiss.read_index(str(path))
 
 
-def nearest_approximately(
-    source: Vectors, target: Vectors, count: int, folder: Path, block: int = BLOCK_VECTORS
-) -> tuple[np.ndarray, np.ndarray]:
+def nearest_approximately(source: Vectors, target: Vectors, count: int, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """`nearest_neighbors.nearest` with an index in a folder, approximate: cosines and indices (n, k), memory-mapped."""
     channels, count = target[:1].shape[1], min(count, len(target))
-    index = disk_index(folder, lambda rows: normalize(target[rows]), len(target), channels, min(block, VECTOR_BLOCK))
+    index = disk_index(folder, lambda rows: normalize(target[rows]), len(target), channels, VECTOR_BLOCK)
     cosines, indices = GrowingArray(folder, np.float32, count), GrowingArray(folder, np.int64, count)
-    for rows in slices(len(source), min(block, VECTOR_BLOCK)):
+    for rows in slices(len(source), VECTOR_BLOCK):
         values, block_indices = search(index, normalize(source[rows]), count)
         cosines.append(values)
         indices.append(block_indices)

@@ -33,12 +33,11 @@ class Rows:
         return self.matrix[self.indices[rows]]
 
 
-def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK_VECTORS) -> tuple[np.ndarray, np.ndarray]:
+def nearest(source: Vectors, target: Vectors, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Target vectors (m, C) of highest cosine for each source vector (n, C); a vector of zeros has the cosine 0.
 
     Returns: cosines (n, k) in descending order, and indices of target vectors (n, k), in ascending order for equal
-    cosines within a search; k is at most m. A `block` of vectors of either side is read at a time. Raises `UserError`
-    for a vector that is not finite.
+    cosines within a search; k is at most m. Raises `UserError` for a vector that is not finite.
     """
     import torch
 
@@ -46,10 +45,10 @@ def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK_VEC
     cosines = np.full((len(source), count), -np.inf, np.float32)
     indices = np.full((len(source), count), -1, np.int64)
     search = _search_on_gpu if torch.cuda.is_available() else _search_by_faiss
-    for first in range(0, len(target), block):
-        keys = normalize(target[first : first + block])
-        for start in range(0, len(source), block):
-            rows = slice(start, start + block)
+    for first in range(0, len(target), BLOCK_VECTORS):
+        keys = normalize(target[first : first + BLOCK_VECTORS])
+        for start in range(0, len(source), BLOCK_VECTORS):
+            rows = slice(start, start + BLOCK_VECTORS)
             values, positions = search(normalize(source[rows]), keys, min(count, len(keys)))
             values = np.concatenate((cosines[rows], values), axis=1)
             positions = np.concatenate((indices[rows], positions + first), axis=1)

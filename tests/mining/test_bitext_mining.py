@@ -10,6 +10,7 @@ from fairseq_xl.commands import search_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, margin
 from fairseq_xl.io.arrays import open_matrix
+from fairseq_xl.mining import nearest_neighbors
 from fairseq_xl.mining.bitext_mining import Pair, best_threshold, distinct, mine, mine_distinct, read_sentences, rounded
 from fairseq_xl.mining.nearest_neighbors import nearest
 from tests.commands import pretraining, trained
@@ -17,15 +18,16 @@ from tests.tasks.tiny_text import WORDS, sentences
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 15])
-def test_blocks_of_both_sides_give_the_neighbors_of_all_pairs(tmp_path, block):
+def test_blocks_of_both_sides_give_the_neighbors_of_all_pairs(tmp_path, monkeypatch, block):
     """Also from memory maps, and with zeros, whose cosine is 0; of equal cosines the lower number is first."""
+    monkeypatch.setattr(nearest_neighbors, "BLOCK_VECTORS", block)
     rng = np.random.default_rng(3)
     sides = [rng.normal(size=(size, 8)).astype(np.float32) for size in (50, 61)]
     sides[0][4] = sides[1][9] = 0
     sides[1][60] = sides[1][2]
     for name, side in zip("ab", sides):
         np.save(tmp_path / f"{name}.npy", side)
-    values, numbers = nearest(*(open_matrix(str(tmp_path / f"{name}.npy")) for name in "ab"), 5, block)
+    values, numbers = nearest(*(open_matrix(str(tmp_path / f"{name}.npy")) for name in "ab"), 5)
     similarity = cosine(*sides)
     order = np.argsort(-similarity.round(6), axis=1, kind="stable")[:, :5]
     assert np.allclose(values, np.take_along_axis(similarity, order, 1), atol=1e-6)
@@ -51,8 +53,9 @@ def test_the_package_faiss_may_be_missing(monkeypatch):
 
 
 @pytest.mark.parametrize("block", [3, 1 << 15])
-def test_mined_pairs_are_those_of_all_margins(block):
+def test_mined_pairs_are_those_of_all_margins(monkeypatch, block):
     """The best candidates of both directions among the neighbors, taken greedily: from the whole matrix, by numpy."""
+    monkeypatch.setattr(nearest_neighbors, "BLOCK_VECTORS", block)
     rng = np.random.default_rng(4)
     source = rng.normal(size=(40, 12)).astype(np.float32)
     target = np.concatenate((source[10:35] + rng.normal(scale=0.4, size=(25, 12)), rng.normal(size=(8, 12))))
@@ -71,7 +74,7 @@ def test_mined_pairs_are_those_of_all_margins(block):
             expected.append(pair)
             used[0].add(pair[0])
             used[1].add(pair[1])
-    found = list(mine(source, target.astype(np.float32), block=block))
+    found = list(mine(source, target.astype(np.float32)))
     assert [(each.source, each.target) for each in found] == expected and len(found) > 25
     assert [each.margin for each in found] == pytest.approx([margins[pair] for pair in expected], abs=1e-5)
 

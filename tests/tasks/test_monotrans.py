@@ -252,7 +252,7 @@ def test_searches_with_a_language_module_for_a_language(text, steps, module_file
         (["de"], "--language-module de: expected XX=DATA:MODULE"),
         (["de=data"], "--language-module de=data: expected XX=DATA:MODULE"),
         (["fr" + german[2:]], "there are no sentences of fr"),
-        ([german, german], "de has a language module already"),
+        ([german, german], "de is named twice"),
     ):
         with pytest.raises(UserError, match=message):
             search_pairs.main([*model, *command, *(word for lang in wrong for word in ("--language-module", lang))])

@@ -31,12 +31,12 @@ def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[s
         names = os.listdir(folder)
     except OSError as error:
         raise UserError(f"{folder} is not a folder of checkpoints: {error.strerror}") from error
-    epochs, updates = ([match for match in map(pattern.fullmatch, names) if match] for pattern in (EPOCH, UPDATE))
-    matches, alternatives = (updates, epochs) if by_update else (epochs, updates)
+    kinds = [("checkpointEPOCH.pt", EPOCH), ("checkpoint_EPOCH_UPDATE.pt (--updates)", UPDATE)]
+    (kind, pattern), (other_kind, other_pattern) = reversed(kinds) if by_update else kinds
+    matches = [match for match in map(pattern.fullmatch, names) if match]
     if count < 1 or len(matches) < count:
-        kinds = ["checkpointEPOCH.pt", "checkpoint_EPOCH_UPDATE.pt (--updates)"]
-        kind, alternative = reversed(kinds) if by_update else kinds
-        hint = f"; it holds {len(alternatives)} named {alternative}" if alternatives else ""
+        other_count = sum(other_pattern.fullmatch(name) is not None for name in names)
+        hint = f"; it holds {other_count} named {other_kind}" if other_count else ""
         raise UserError(f"{folder} holds {len(matches)} checkpoints named {kind}, and --last asks for {count}{hint}")
     matches.sort(key=lambda match: int(match.group(1)))
     return [os.path.join(folder, match.group(0)) for match in matches[-count:]]

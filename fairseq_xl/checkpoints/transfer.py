@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -77,11 +76,7 @@ class Report:
 
 
 def transfer_weights(
-    pretrained: Pretrained,
-    model: State,
-    parts: Sequence[str],
-    layers: str = "all",
-    heads: Mapping[str, str] = MappingProxyType({}),
+    pretrained: Pretrained, model: State, parts: Sequence[str], layers: str, heads: Mapping[str, str]
 ) -> tuple[State, Report]:
     """Copies parts of a checkpoint into a model.
 

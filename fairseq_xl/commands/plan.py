@@ -34,7 +34,10 @@ MEMORY, LINE_TOKENS = in_range(float, "more than 0", 4096), in_range(int, "1 or 
 SYMBOLS = in_range(int, "1 or more", bounds.LARGEST_VOCABULARY)
 USAGE = """fairseq-xl plan CONFIG.yaml … [options] [--flag value …]
        fairseq-xl plan --list LIST.yaml [options]"""
-ARGUMENTS = (
+LIST_OPTIONS = ("gpus", "vocabulary", "languages", "examples", "line_tokens")
+
+
+@command(
     several("--config", "a YAML file of flags, as in fairseq-train", "FILE", "append"),
     argument("--gpu", f"GPU for hours and memory: {', '.join(GPUS)}", metavar="GPU"),
     argument("--gpus", "number of GPUs, --distributed-world-size (default: this machine's)", positive_integer),
@@ -46,11 +49,10 @@ ARGUMENTS = (
     argument("--examples", "sentence pairs or labeled texts, from which updates of an epoch follow", positive_integer),
     argument("--line-tokens", "tokens per side of a sentence pair, with </s> (default: 32)", LINE_TOKENS),
     argument("--list", "plan the trainings of a list, such as recipes/papers.yaml", metavar="FILE"),
+    flags=True,
+    usage=USAGE,
+    allow_abbrev=False,
 )
-LIST_OPTIONS = ("gpus", "vocabulary", "languages", "examples", "line_tokens")
-
-
-@command(*ARGUMENTS, flags=True, usage=USAGE, allow_abbrev=False)
 def main(options: Options) -> Iterator[dict[str, Any]]:
     """Runs the command."""
     words = options.flags

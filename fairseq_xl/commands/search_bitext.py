@@ -126,30 +126,19 @@ def _run(options: Options, folder: Path | None) -> dict[str, Any]:
         raise UserError(f"{source_texts.path}: --nearest needs a sentence, without id, on each line")
     embeddings = _opened(options, sides) if options.embeddings else _embedded(options, sides, folder)
     results: dict[str, Any] = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
-    if not options.nearest:
-        return results | _mine(options, (source_texts, target_texts), embeddings, gold, folder)
-    first, second = embeddings
-    _, matches = nearest(first, second, 1) if folder is None else nearest_approximately(first, second, 1, folder)
-    if options.output:
-        rows = (matches[block, 0].tolist() for block in slices(len(matches)))
-        write_lines(options.output, (target_texts.ids[index] for index in itertools.chain.from_iterable(rows)))
-    return results
-
-
-def _mine(
-    options: Options,
-    sides: tuple[bitext_mining.Sentences, bitext_mining.Sentences],
-    embeddings: list[Any],
-    gold: set[tuple[int, int]] | None,
-    folder: Path | None,
-) -> dict[str, Any]:
-    """Writes the pairs; returns their number and, with `gold`, the scores of the threshold of the highest F1."""
-    texts = bitext_mining.distinct(sides[0].texts, folder), bitext_mining.distinct(sides[1].texts, folder)
+    if options.nearest:
+        first, second = embeddings
+        _, matches = nearest(first, second, 1) if folder is None else nearest_approximately(first, second, 1, folder)
+        if options.output:
+            rows = (matches[block, 0].tolist() for block in slices(len(matches)))
+            write_lines(options.output, (target_texts.ids[index] for index in itertools.chain.from_iterable(rows)))
+        return results
+    texts = bitext_mining.distinct(source_texts.texts, folder), bitext_mining.distinct(target_texts.texts, folder)
     pairs = bitext_mining.mine_distinct(texts, embeddings, options.neighbors or NEIGHBORS, folder)
-    threshold, results = options.threshold, {}
+    threshold = options.threshold
     if gold is not None:
         best = bitext_mining.best_threshold(pairs, gold)
-        results = bitext_mining.rounded(best)
+        results |= bitext_mining.rounded(best)
         threshold = best["threshold"] if threshold is None else threshold
     count = len(pairs)
     if threshold is not None:
@@ -157,7 +146,7 @@ def _mine(
     if options.output:
         lines = (
             (f"{margin:.{bitext_mining.DIGITS}f}\t" if threshold is None else "")
-            + f"{sides[0].ids[source]}\t{sides[1].ids[target]}"
+            + f"{source_texts.ids[source]}\t{target_texts.ids[target]}"
             for margin, source, target in itertools.islice(pairs, count)
         )
         write_lines(options.output, lines)

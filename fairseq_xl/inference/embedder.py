@@ -126,24 +126,18 @@ class Embedder:
             yield batch, states, padding
 
     def __call__(
-        self,
-        sentences: Sequence[str],
-        language: str,
-        choices: Iterable[Choice],
-        batch_tokens: int = BATCH_TOKENS,
-        batch_size: int | None = None,
-        progress: bool = False,
+        self, sentences: Sequence[str], language: str, choices: Iterable[Choice], progress: bool = False, **limits: Any
     ) -> dict[Choice, np.ndarray]:
         """n sentences of one language -> {(layer, pooling): (n, C) float32} for each of `choices`.
 
         Layer 0 is the embeddings. The mean is over all tokens but padding. A blank sentence has a row of zeros, whose
-        cosine is 0.
+        cosine is 0. `limits` of batches are those of `hidden_states`.
         """
         filled = np.flatnonzero([not is_blank(sentence) for sentence in sentences])
         rows = self.rows([sentences[index] for index in filled.tolist()], language)
         embeddings = {choice: np.zeros((len(sentences), self.channels), np.float32) for choice in choices}
         with tqdm(total=len(rows), unit=" sentences", disable=not progress) as progress_bar:
-            for batch, states, padding in self.hidden_states(rows, language, batch_tokens, batch_size=batch_size):
+            for batch, states, padding in self.hidden_states(rows, language, **limits):
                 for layer, pooling in choices:
                     pooled = pool(states[layer].float(), padding, pooling)
                     embeddings[layer, pooling][filled[batch]] = pooled.cpu().numpy()
@@ -194,26 +188,20 @@ class Embedders:
     """
 
     def __init__(
-        self,
-        checkpoint: str,
-        data: str,
-        languages: Collection[str],
-        modules: Iterable[str] = (),
-        fp16: bool = False,
-        prompt: str | None = None,
+        self, checkpoint: str, data: str, languages: set[str], modules: Sequence[str], fp16: bool, prompt: str | None
     ):
-        replacements = _language_modules(modules, set(languages))
+        replacements = _language_modules(modules, languages)
         self.default = Embedder(checkpoint, data, fp16, prompt)
         if self.default.has_language_modules:
             supported = self.default.task.dictionary.languages
-            for language in sorted(set(languages) - replacements.keys() - set(supported)):
+            for language in sorted(languages - replacements.keys() - set(supported)):
                 remedy = f"--language-module {language}=DATA:MODULE gives the model a language module of {language}"
                 raise UserError(f"{data} is of {', '.join(supported)}: {remedy}")
         elif replacements:
             raise UserError(
                 f"--language-module: {checkpoint} is not an xl_monotrans_* model; only those have language modules"
             )
-        for language in sorted(set(languages) - replacements.keys()):  # before sentences of other languages are encoded
+        for language in sorted(languages - replacements.keys()):  # before sentences of other languages are encoded
             self.default.task.dictionary.language_id(language)
         self.by_language = {
             language: Embedder(checkpoint, folder, fp16, prompt, language_module=module, lang=language)
@@ -237,10 +225,10 @@ class Embedders:
         return self.by_language.get(language, self.default).sentence_embeddings(sentences, language, choices)
 
 
-def _language_modules(arguments: Iterable[str], languages: Collection[str]) -> dict[str, tuple[str, str]]:
+def _language_modules(arguments: Sequence[str], languages: set[str]) -> dict[str, tuple[str, str]]:
     """XX=DATA:MODULE -> {language: (data folder, language module's file)}, each of one of `languages`."""
     modules, form = {}, "XX=DATA:MODULE, the folder of its dict.txt and its file"
-    for language, value in named_values("--language-module", [*arguments], form).items():
+    for language, value in named_values("--language-module", arguments, form).items():
         data, _, module = value.partition(":")
         if not data or not module:
             raise UserError(f"--language-module {language}={value}: expected {form}")

@@ -9,7 +9,6 @@ import itertools
 import logging
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +108,6 @@ class Parts:
             write_arrays(path, **part)
         return np.split(part["tokens"], part["lengths"].cumsum()[:-1])
 
-    def all(self, side: Callable[[int], list[np.ndarray]]) -> Iterator[np.ndarray]:
-        """All parts of a side, `sentences` or `sources`, one sentence after the other."""
-        return itertools.chain.from_iterable(map(side, self.starts))
-
 
 def back_translate(
     checkpoint: str,
@@ -149,18 +144,11 @@ def back_translate(
         raise UserError(f"{problem}, more than --max-tokens {max_tokens}: raise it")
     prefix = back_translated_prefix(folder, source, target)
     allowed = np.packbits(translator.task.language_pieces(source)) if target_pieces_only else None
-    made_with = {
-        **{
-            "checkpoint": sha256_of(checkpoint),
-            "text": sha256_of(f"{corpus.path}.bin"),
-            "dictionary": dictionary.digest(),
-            "options": options,
-            "target_pieces_only": None if allowed is None else zlib.crc32(allowed.tobytes()),
-            "seed": seed,
-        },
-        **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},
-        **({"fp16": True} if fp16 else {}),
-    }
+    made_with: dict[str, Any] = {"checkpoint": sha256_of(checkpoint), "text": sha256_of(f"{corpus.path}.bin")}
+    made_with |= {"dictionary": dictionary.digest(), "options": options}
+    made_with |= {"target_pieces_only": None if allowed is None else zlib.crc32(allowed.tobytes()), "seed": seed}
+    made_with |= {"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens}
+    made_with |= {"fp16": True} if fp16 else {}
     corpus_parts = Parts(translator, corpus, length, max_tokens, seed, parts_path(prefix))
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with locked(Path(f"{prefix}.lock"), f"{prefix}: another `fairseq-xl back-translate` is writing there"):
@@ -189,7 +177,7 @@ def _write_pairs(
         logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, sentences), sentences)
     note_path(prefix).unlink(missing_ok=True)  # the pairs are not complete until it is there again
     lengths = {
-        code: write_items(f"{prefix}.{code}", corpus_parts.all(side), symbols)
+        code: write_items(f"{prefix}.{code}", itertools.chain.from_iterable(map(side, corpus_parts.starts)), symbols)
         for code, side in ((source, corpus_parts.sources), (target, corpus_parts.sentences))
     }
     result = {
@@ -200,10 +188,9 @@ def _write_pairs(
     }
     fingerprints = {}
     for code, sizes in lengths.items():
-        counts = {"idx": {"lines": len(sizes), "tokens": int(sizes.sum())}, "bin": {}}
-        for end in counts:
+        for end, counts in (("idx", {"lines": len(sizes), "tokens": int(sizes.sum())}), ("bin", {})):
             path = Path(f"{prefix}.{code}.{end}")
-            fingerprints[path.name] = fingerprint(path, **counts[end])
+            fingerprints[path.name] = fingerprint(path, **counts)
     note = {"format": FORMATS["note of added files"]} | result | {"fingerprints": fingerprints}
     write_json(note_path(prefix), note)
     shutil.rmtree(corpus_parts.folder, ignore_errors=True)

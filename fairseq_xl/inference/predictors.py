@@ -125,18 +125,12 @@ class TextPredictor(Predictor):
     """
 
     def __init__(
-        self,
-        model: Any,
-        task: Any,
-        limits: BatchLimits,
-        name: str,
-        pair: tuple[str, str],
-        options: dict[str, Any] | None = None,
+        self, model: Any, task: Any, limits: BatchLimits, name: str, pair: tuple[str, str], options: dict[str, Any]
     ):
         super().__init__(model, task_of_pair(task, pair), limits, name)
         self.pair = pair
         self.longest = self.task.objective.longest or model.max_positions()  # source and target, in tokens
-        self.generator = self.task.build_generator([model], GenerationConfig(**(options or {})))
+        self.generator = self.task.build_generator([model], GenerationConfig(**options))
 
     def predict(self, lines: Sequence[str], numbers: Sequence[int]) -> list[Record]:
         """The best hypothesis of each line: text, and score as fairseq-generate prints it, in base 2."""

@@ -33,12 +33,7 @@ SEED = 1  # of the rows of new languages
 
 
 def import_model(
-    published: Published,
-    origin: Path,
-    folder: Path,
-    languages: Sequence[str],
-    codes: Path | None = None,
-    cased: bool | None = None,
+    published: Published, origin: Path, folder: Path, languages: Sequence[str], codes: Path | None, cased: bool | None
 ) -> None:
     """Writes a published model as checkpoint.pt, dict.txt and sub-words; new `languages` get random embeddings.
 

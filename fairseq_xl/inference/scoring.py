@@ -50,10 +50,8 @@ def language_model(embedder: Embedder, masked: bool) -> Any:
 
 @torch.no_grad()
 def fill_mask(embedder: Embedder, sentence: str, language: str, top: int) -> list[Filled]:
-    """The `top` most probable pieces for the only <mask> of a sentence, in descending order.
+    """The `top` most probable pieces for the only <mask> of a sentence (`around_mask`), in descending order.
 
-    <mask> stands for one piece, which may begin a word or continue the one before it. Text behind it continues the word
-    unless a space is between them, so that `the house is <mask>.` has the same full stop as the sentence with a word.
     Special symbols are left out, but the probabilities are over the whole vocabulary.
     """
     model, dictionary = language_model(embedder, masked=True), embedder.task.dictionary
@@ -79,7 +77,8 @@ def around_mask(encode: TextEncoder, left: str, right: str, language: str) -> tu
     """Text left and right of a mask -> the ids (t,) of each side, without ``</s>``.
 
     The mask stands for one piece, which may begin a word or continue the one before it: a ▁ in front of it is on
-    neither side. The text on the right continues the word of the mask, unless it begins with a space.
+    neither side. The text on the right continues the word of the mask, unless it begins with a space, so that `the
+    house is <mask>.` has the same full stop as the sentence with a word.
     """
     for letter in LETTERS:
         sides = _around(encode, left, letter, right, language)

@@ -76,17 +76,17 @@ class SentenceVectors:
         return result
 
 
-def build_index(vectors: SentenceVectors, side: Text, lines: Numbers, exact_below: int, folder: Path) -> Any:
+def build_index(embed: SentenceVectors, side: Text, lines: Numbers, exact_below: int, folder: Path) -> Any:
     """Builds an index of the sentences of a side in m `lines`, in their order, for inner products.
 
     It is exact for fewer sentences than `exact_below`; otherwise it has cells, of which a search visits some, and its
     vectors are in a folder, where a complete one is opened.
     """
     if len(lines) >= exact_below:
-        return disk_index(folder, lambda rows: vectors(side, lines[rows]), len(lines), vectors.channels, LINES_AT_ONCE)
-    index = import_faiss().IndexFlatIP(vectors.channels)
+        return disk_index(folder, lambda rows: embed(side, lines[rows]), len(lines), embed.channels, LINES_AT_ONCE)
+    index = import_faiss().IndexFlatIP(embed.channels)
     for start in range(0, len(lines), LINES_AT_ONCE):
-        index.add(vectors(side, lines[start : start + LINES_AT_ONCE]))
+        index.add(embed(side, lines[start : start + LINES_AT_ONCE]))
         logger.info("index: %d of %d distinct sentences", index.ntotal, len(lines))
     return index
 
@@ -196,12 +196,7 @@ def _nearest_within(
 
 
 def mine(
-    vectors: SentenceVectors,
-    pairs: SentencePairs,
-    count: int,
-    exact_below: int,
-    longest: int,
-    made_with: dict[str, Any],
+    embed: SentenceVectors, pairs: SentencePairs, count: int, exact_below: int, longest: int, made_with: dict[str, Any]
 ) -> dict[str, Any]:
     """Mines the negatives of one language pair and split, writes them beside it, and returns their statistics.
 
@@ -228,7 +223,7 @@ def mine(
         pool = Pool(pairs, longest, folder)
         negatives = _empty_negatives(folder, pairs.lines, count)
         statistics = Statistics(pairs, longest, folder)
-        for lines, part in _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
+        for lines, part in _mine_parts(embed, pairs, count, exact_below, longest, folder, pool):
             negatives[lines] = part["negatives"]
             statistics.add(lines, part)
         result = {"made_with": made_with, "prefix": pairs.prefix} | statistics.result(len(pool.lines))
@@ -261,7 +256,7 @@ def _chunks(pairs: SentencePairs, longest: int) -> Iterator[Numbers]:
 
 
 def _mine_parts(
-    vectors: SentenceVectors, pairs: SentencePairs, count: int, exact_below: int, longest: int, folder: Path, pool: Pool
+    embed: SentenceVectors, pairs: SentencePairs, count: int, exact_below: int, longest: int, folder: Path, pool: Pool
 ) -> Iterator[tuple[Numbers, dict[str, np.ndarray]]]:
     """Yields lines and results of `_mine_part` for each part of the pairs, from its file if it has one."""
     random, index, start = RandomNegatives(pairs, longest), None, 0
@@ -271,11 +266,11 @@ def _mine_parts(
         part: Any = read_arrays(path)
         if part is None:
             if index is None:
-                index = build_index(vectors, pairs.sides[1], pool.lines, exact_below, folder / "index")
+                index = build_index(embed, pairs.sides[1], pool.lines, exact_below, folder / "index")
             results = []
             for first in range(0, len(lines), LINES_AT_ONCE):
                 part = lines[first : first + LINES_AT_ONCE]
-                results.append(_mine_part(vectors, pairs, part, pool, random, index, count))
+                results.append(_mine_part(embed, pairs, part, pool, random, index, count))
                 last = start + min(first + LINES_AT_ONCE, len(lines))
                 logger.info("%s: %d of %d sentences", pairs.prefix, last, total)
             part = {name: np.concatenate([result[name] for result in results]) for name in results[0]}
@@ -285,7 +280,7 @@ def _mine_parts(
 
 
 def _mine_part(
-    vectors: SentenceVectors,
+    embed: SentenceVectors,
     pairs: SentencePairs,
     lines: Numbers,
     pool: Pool,
@@ -294,10 +289,10 @@ def _mine_part(
     count: int,
 ) -> dict[str, np.ndarray]:
     """Mined (b, count) and random (b,) negatives of the pairs `lines` (b,), and similarities (b,)."""
-    queries = vectors(pairs.sides[0], lines)
+    queries = embed(pairs.sides[0], lines)
     negatives, similarities = nearest_negatives(index, queries, lines, pool, count)
     sample = random.choose(lines, np.random.default_rng(lines[0]).integers(2**64, size=len(lines), dtype=np.uint64))
-    targets = vectors(pairs.sides[1], np.concatenate((lines, sample))).reshape(2, len(lines), -1)
+    targets = embed(pairs.sides[1], np.concatenate((lines, sample))).reshape(2, len(lines), -1)
     translations, randoms = (np.einsum("bc,bc->b", queries, side) for side in targets)
     similar = {"mined": similarities[:, 0], "translations": translations, "random": randoms}
     return {"negatives": negatives, "random_negatives": sample} | similar

@@ -46,7 +46,7 @@ def translation():
     ],
 )
 def test_parts_of_a_translation_model(encoder, translation, parts, copied, new, unused):
-    made, report = transfer_weights(encoder, translation, parts)
+    made, report = transfer_weights(encoder, translation, parts, "all", {})
     assert (report.copied, report.new, report.unused) == (copied, new, unused) and report.pretrained is encoder
     stacks = ("encoder", "decoder") if parts == ["embeddings"] else tuple(parts)
     for name, value in made.items():
@@ -59,14 +59,14 @@ def test_parts_of_a_translation_model(encoder, translation, parts, copied, new, 
 def test_parts_of_an_encoder_model(encoder, part, new, unused):
     """Its output layer is copied with the encoder, the head of another objective is not."""
     wanted = state(f"encoder.{TOKENS}", f"encoder.{FFN}", "output.dense.weight", "heads.mlm.weight", fill=0)
-    made, report = transfer_weights(encoder, wanted, [part])
+    made, report = transfer_weights(encoder, wanted, [part], "all", {})
     assert (report.copied, report.new, report.unused) == ({part: 3}, {part: new}, unused)
     assert [name for name, value in made.items() if (value == 0).all()] == ["heads.mlm.weight"]
 
 
 def test_a_transfer_is_logged(encoder, translation, caplog):
     caplog.set_level("INFO")
-    transfer_weights(encoder, translation, ["encoder", "decoder"])[1].log()
+    transfer_weights(encoder, translation, ["encoder", "decoder"], "all", {})[1].log()
     assert caplog.messages == [
         "encoder from a.pt: 2 tensors, new: none",
         f"decoder from a.pt: 2 tensors, new: {CROSS}",

@@ -12,16 +12,6 @@ XLM                  ``<s> </s> <pad> <unk>``, ten ``<specialN>``, words; ``<spe
                      of this package have ``<mask>``, and ``[xx]`` behind it
 mBERT                ``[PAD]``, …, ``[UNK] [CLS] [SEP] [MASK]``, pieces; ``[CLS]`` is ``<s>``, ``[SEP]`` ``</s>``
 ==================== ===========================================================================================
-
-`read_symbols` gives the symbols of a published model in the order of its rows:
-
-========================= ==================================================================
-sentencepiece.bpe.model   ``<s> <pad> </s> <unk>``, pieces, language codes (mBART), ``<mask>``
-dict.txt                  the same (fairseq)
-tokenizer.json            rows of the vocabulary, added tokens (transformers 5)
-vocab.json                numbered words (XLM)
-vocab.txt                 a word piece a line (BERT)
-========================= ==================================================================
 """
 
 import logging
@@ -60,7 +50,8 @@ logger = logging.getLogger(__name__)
 def read_symbols(file: Path, languages: Sequence[str] = ()) -> list[str]:
     """Symbols by row; raises `UserError` for a damaged file.
 
-    SentencePiece's and fairseq's files lack the codes of `languages`: `MBART_LANGUAGES`, `MBART50_LANGUAGES`, or none.
+    Rows of SentencePiece's and fairseq's files are ``<s> <pad> </s> <unk>``, what the file lists, the codes of
+    `languages` (`MBART_LANGUAGES`, `MBART50_LANGUAGES`, or none), and ``<mask>``.
     """
     symbols = (_READERS.get(file.name) or _READERS[file.suffix])(file)
     if file.suffix == ".model" or file.name == "dict.txt":
@@ -88,10 +79,10 @@ def _pieces(file: Path) -> list[str]:
 
 _READERS: dict[str, Callable[[Path], list[str]]] = {
     ".model": _pieces,
-    "dict.txt": _dictionary,
-    "tokenizer.json": rows_of,
-    "vocab.json": read_numbered,
-    "vocab.txt": read_vocabulary,
+    "dict.txt": _dictionary,  # of fairseq
+    "tokenizer.json": rows_of,  # of transformers 5
+    "vocab.json": read_numbered,  # of XLM
+    "vocab.txt": read_vocabulary,  # of BERT
 }
 
 

@@ -31,7 +31,7 @@ ARGUMENTS = (
         "IN is published: languages of the dictionary, joined by commas (default: those that it has; none, for text of "
         "any language, where the model has neither language embeddings nor language symbols)",
     ),
-    argument("--codes", "IN is a .pth of XLM: folder with its files codes and vocab", metavar="FOLDER"),
+    argument("--codes", "IN is a .pth of XLM: folder with its files codes and vocab", metavar="FOLDER", type=Path),
     flag("--cased", "IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"),
     argument("--to", f"kind (default: {KINDS[0]}, or {KINDS[2]} for an encoder that came in so)", choices=KINDS),
     argument("--layout", "layout of the folder for transformers (default: the first one that fits)"),
@@ -87,9 +87,8 @@ def main(options: Options) -> None:
                 raise UserError(f"--langs: {source} has {code} under the name {short}")
         if model.languages and lacking:
             logger.warning("%s has no %s: random embeddings", source, ", ".join(lacking))
-        codes = Path(options.codes) if options.codes else None
         with new_folder(output) as folder:
-            import_model(model, source, folder, languages, codes, options.cased or None)
+            import_model(model, source, folder, languages, options.codes, options.cased or None)
     else:
         checkpoint = open_checkpoint(source, content=model, finite=False)
         _refuse(options, IN, f"for published models only, and {source} is not one")

@@ -157,9 +157,8 @@ def _embedded(options: Options, sides: list[tuple[str, bitext_mining.Sentences]]
     """The embeddings (n, C) of the sentences of each side, in files of a folder or in memory."""
     from fairseq_xl.inference.embedder import Embedders
 
-    checkpoint, data = options.words[:2]
-    languages = {language for language, _ in sides}
-    embed = Embedders(checkpoint, data, languages, options.language_module, options.fp16, options.prompt)
+    options.checkpoint, options.data = options.words[:2]
+    embed = Embedders(options, {language for language, _ in sides})
     (choice,) = embed.choices(options.layer, options.pooling or embed.default.settings.pooling)
     if folder is None:
         return [embed(sentences.texts, language, [choice])[choice] for language, sentences in sides]

@@ -36,8 +36,7 @@ def main(options: Options) -> dict[str, Any]:
         raise UserError("give --layer and --pooling, or --dev pairs to select them on")
     test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)
     languages = {language for pair in (*test, *dev) for language in pair.split("-")}
-    more = options.language_module, options.fp16, options.prompt
-    embed = Embedders(options.checkpoint, options.data, languages, *more)
+    embed = Embedders(options, languages)
     choices = embed.choices(options.layer, options.pooling, bool(dev))
     result = {}
     if dev:

@@ -63,8 +63,7 @@ def main(options: Options) -> dict[str, Any]:
         check_replaceable(options.destination / task, origins[task], [f"test-{code}.tsv" for code in codes])
     if not dev and None in (options.layer, options.pooling) and not has_settings(options.checkpoint):
         raise UserError("give --layer and --pooling: without BUCC's dev files they cannot be selected")
-    more = options.language_module, options.fp16, options.prompt
-    embed = Embedders(options.checkpoint, options.data, {"en"}.union(*languages.values()), *more)
+    embed = Embedders(options, {"en"}.union(*languages.values()))
     choices = embed.choices(options.layer, options.pooling)
     dev_scores: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
     for code, sides in dev.items():

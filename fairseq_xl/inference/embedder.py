@@ -181,16 +181,15 @@ def embedder_of(options: Any, fp16: bool = False, prompt: str | None = None) -> 
 
 
 class Embedders:
-    """A checkpoint's encoder for several languages; `modules`, XX=DATA:MODULE, replace its language module.
+    """The encoder of a command's arguments `checkpoint`, `data` and `embedding_options` for several languages.
 
-    Sentences are embedded as `Embedder.sentence_embeddings` does, with the prompt of this name.
-    Raises `UserError` for wrong modules, and for languages without one.
+    Language modules, XX=DATA:MODULE, replace that of the checkpoint. Sentences are embedded as
+    `Embedder.sentence_embeddings` does. Raises `UserError` for wrong modules, and for languages without one.
     """
 
-    def __init__(
-        self, checkpoint: str, data: str, languages: set[str], modules: Sequence[str], fp16: bool, prompt: str | None
-    ):
-        replacements = _language_modules(modules, languages)
+    def __init__(self, options: Any, languages: set[str]):
+        checkpoint, data, fp16, prompt = options.checkpoint, options.data, options.fp16, options.prompt
+        replacements = _language_modules(options.language_module, languages)
         self.default = Embedder(checkpoint, data, fp16, prompt)
         if self.default.has_language_modules:
             supported = self.default.task.dictionary.languages

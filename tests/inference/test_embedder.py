@@ -1,6 +1,7 @@
 """Sentence retrieval through its command, from checkpoints of every task."""
 
 import json
+from argparse import Namespace
 
 import pytest
 
@@ -145,6 +146,7 @@ def test_mistakes(data_bin, checkpoints, pairs, tmp_path, monkeypatch):
             main([str(argument) for argument in (checkpoint, *arguments)])
     with monkeypatch.context() as patched, pytest.raises(UserError, match="extend-vocabulary --langs xx"):
         patched.setattr(Embedder, "__call__", None)  # before the sentences of other languages are encoded
-        Embedders(checkpoint, data_bin, {"en", "xx"}, (), False, None)
+        options = Namespace(checkpoint=checkpoint, data=data_bin, language_module=(), fp16=False, prompt=None)
+        Embedders(options, {"en", "xx"})
     with pytest.raises(UserError, match="no.pt"):
         main([str(argument) for argument in (tmp_path / "no.pt", data_bin, "--test", good, *chosen)])

@@ -54,7 +54,7 @@ def rows_of(path: Path) -> list[str]:
     vocabulary = content["model"]["vocab"]
     if isinstance(vocabulary, list):
         vocabulary = {text: row for row, (text, _) in enumerate(vocabulary)}
-    rows = vocabulary | {token["content"]: token["id"] for token in content.get("added_tokens") or []}
+    rows = vocabulary | {token["content"]: token["id"] for token in content["added_tokens"]}
     if sorted(row if isinstance(row, int) else -1 for row in rows.values()) != list(range(len(rows))):
         raise UserError(f"the symbols of {path} are not numbered from 0 without a gap")
     return sorted(rows, key=rows.__getitem__)
@@ -146,8 +146,7 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
     """
     content = read_tokenizer(path)
     model, steps = content["model"], list(_steps(content, path))
-    added = content.get("added_tokens") or []
-    special = {*(token["content"] for token in added if token.get("special")), *SPECIAL, MASK}
+    special = {*(token["content"] for token in content["added_tokens"] if token.get("special")), *SPECIAL, MASK}
     if model["type"] == "Unigram":
         kind, scores = UNIGRAM, [(text, float(score)) for text, score in model["vocab"]]
     elif model["type"] == "BPE":

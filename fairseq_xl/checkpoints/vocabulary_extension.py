@@ -11,7 +11,7 @@ from typing import Any
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from fairseq_xl.checkpoints import wordpiece_extension
-from fairseq_xl.checkpoints.identity import encoding_of, found_in
+from fairseq_xl.checkpoints.identity import encoding_of
 from fairseq_xl.checkpoints.layouts import published_origin
 from fairseq_xl.checkpoints.sentencepiece_surgery import extend, ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, initial_rows, read_checkpoint
@@ -39,7 +39,6 @@ def extend_vocabulary(options: Any) -> None:
         if "disjoint" in read_manifest(folder):
             raise UserError(f"{folder}: its languages share no piece, so the vocabulary cannot be extended")
     old = XLDictionary.load(data / DICTIONARY)
-    options.checkpoint = str(found_in(options.checkpoint)[0])
     _check_subwords(data, old)
     checkpoint = read_checkpoint(options.checkpoint, old, data / DICTIONARY)
     with new_folder(options.output) as folder:
@@ -52,7 +51,7 @@ def extend_vocabulary(options: Any) -> None:
         new = XLDictionary.load(folder / DICTIONARY)
         rows = initial_rows(old, new, _segment(data, old, new), options.like)
         _write_manifest(Path(options.new_data or data), folder, new.languages)
-        changed = change_vocabulary(checkpoint, options.checkpoint, old, new, rows, options.output, encoding_of(folder))
+        changed = change_vocabulary(checkpoint, old, new, rows, options.output, encoding_of(folder))
         save_checkpoint(changed, folder / CHECKPOINT)
         if old.languages == new.languages and not options.new_data:
             is_model = (folder / MODEL).is_file()

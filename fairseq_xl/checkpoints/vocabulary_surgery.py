@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_xl.checkpoints.identity import open_checkpoint
+from fairseq_xl.checkpoints.identity import Checkpoint, found_in, open_checkpoint
 from fairseq_xl.checkpoints.language_modules import in_module
 from fairseq_xl.checkpoints.parameter_names import MASTERS, OF_LANGUAGES, OF_SYMBOLS
 from fairseq_xl.checkpoints.sentencepiece_surgery import ordinary_pieces, read_model, remove_pieces
@@ -80,12 +80,12 @@ class Rows:
         return new
 
 
-def read_checkpoint(path: str, dictionary: XLDictionary, dictionary_file: Path) -> dict[str, Any]:
-    """Reads a checkpoint of this package; raises `UserError` unless it has the dictionary and can be trained on."""
-    checkpoint = open_checkpoint(path, dictionary, dictionary_file)
+def read_checkpoint(path: str, dictionary: XLDictionary, dictionary_file: Path) -> Checkpoint:
+    """Reads a checkpoint, or that of a folder; `UserError` unless it has the dictionary and can be trained on."""
+    checkpoint = open_checkpoint(str(found_in(path)[0]), dictionary, dictionary_file)
     if not checkpoint.task:
-        raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration of its task")
-    return checkpoint.content
+        raise UserError(f"{checkpoint.path} is not a fairseq checkpoint: it holds no configuration of its task")
+    return checkpoint
 
 
 def mean_rows(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -105,22 +105,17 @@ def mean_rows(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def change_vocabulary(
-    checkpoint: dict[str, Any],
-    path: str,
-    old: XLDictionary,
-    new: XLDictionary,
-    rows: Rows,
-    data: str,
-    encoding: dict[str, Any],
+    checkpoint: Checkpoint, old: XLDictionary, new: XLDictionary, rows: Rows, data: str, encoding: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns a checkpoint with the dictionary and `encoding` of the folder `data`, and rows of its old one.
+    """The content of a checkpoint with the dictionary and `encoding` of the folder `data`, and rows of its old one.
 
     Raises `UserError` if a table has not as many rows as `old` has symbols or languages.
     """
-    model, cfg = checkpoint["model"], checkpoint["cfg"]
+    content, path = checkpoint.content, checkpoint.path
+    model, cfg = content["model"], content["cfg"]
     _check_tables(model, path, old)
     rows = replace(rows, std=(cfg.get("model") or {}).get("init_std", STD))
-    extra, optimizer = dict(checkpoint.get("extra_state") or {}), checkpoint.get("last_optimizer_state")
+    extra, optimizer = dict(content.get("extra_state") or {}), content.get("last_optimizer_state")
     for name in ("ema", "ema_fp32_params"):
         if isinstance(extra.get(name), dict):
             extra[name] = {key: rows.weights(key, value) for key, value in extra[name].items()}
@@ -131,14 +126,14 @@ def change_vocabulary(
         except OtherParameters as error:
             logger.warning("%s: the optimizer's state is left out: %s", path, error)
             optimizer = None
-    identity = checkpoint["task_state"]["fairseq_xl"]
+    identity = content["task_state"]["fairseq_xl"]
     identity = identity | {"dictionary": new.digest(), "languages": list(new.languages), "encoding": encoding}
-    return checkpoint | {
+    return content | {
         "model": {name: rows.weights(name, value) for name, value in model.items()},
         "extra_state": extra,
         "last_optimizer_state": optimizer,
         "cfg": cfg | {"task": cfg["task"] | {"data": data}},
-        "task_state": checkpoint["task_state"] | {"fairseq_xl": identity, "inputs": {}},  # it has new text
+        "task_state": content["task_state"] | {"fairseq_xl": identity, "inputs": {}},  # it has new text
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.checkpoints import vocabulary_surgery
-from fairseq_xl.checkpoints.identity import encoding_of, found_in
+from fairseq_xl.checkpoints.identity import encoding_of
 from fairseq_xl.checkpoints.renumbered_text import renumber
 from fairseq_xl.data.store.manifest import check_fingerprint, one_folder, read_manifest
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
@@ -38,7 +38,6 @@ def trim_vocabulary(options: Any) -> None:
         )
     dictionary = XLDictionary.load(data / DICTIONARY)
     check_fingerprint(data, DICTIONARY)
-    options.checkpoint = str(found_in(options.checkpoint)[0])
     checkpoint = vocabulary_surgery.read_checkpoint(options.checkpoint, dictionary, data / DICTIONARY)
     texts = vocabulary_surgery.texts_of(data)
     used = vocabulary_surgery.used_symbols(texts, dictionary)
@@ -66,12 +65,11 @@ def trim_vocabulary(options: Any) -> None:
         fingerprints = _write_text(data, texts, is_kept, folder)
         if manifest:
             write_json(folder / MANIFEST, _manifest(manifest, new, folder, fingerprints))
-        changed = vocabulary_surgery.change_vocabulary(
-            checkpoint, options.checkpoint, dictionary, new, rows, options.output, encoding_of(folder)
-        )
+        encoding = encoding_of(folder)
+        changed = vocabulary_surgery.change_vocabulary(checkpoint, dictionary, new, rows, options.output, encoding)
         save_checkpoint(changed, folder / CHECKPOINT)
         size = (folder / CHECKPOINT).stat().st_size
-    before = Path(options.checkpoint).stat().st_size
+    before = Path(checkpoint.path).stat().st_size
     sizes = size / 1e6, before / 1e6
     logger.info("%s: %d of %d symbols, %.1f of %.1f MB", options.output, len(new), len(dictionary), *sizes)
 

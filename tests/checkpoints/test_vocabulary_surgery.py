@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fairseq_xl.checkpoints import vocabulary_surgery as surgery
+from fairseq_xl.checkpoints.identity import Checkpoint
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_dictionary
@@ -75,7 +76,7 @@ def check_moments(found, factor):
 
 def test_all_states_get_the_new_rows(dictionaries):
     before = checkpoint()
-    found = surgery.change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {"a": 1})
+    found = surgery.change_vocabulary(Checkpoint("c.pt", before, {}, {}), *dictionaries, ROWS, "new", {"a": 1})
     check(found["model"], 1)
     check(found["extra_state"]["ema"], 2)
     optimizer = found["last_optimizer_state"]
@@ -110,7 +111,7 @@ def test_random_embeddings(dictionaries):
     before = checkpoint()
     before["cfg"]["model"]["init_std"] = 0.0
     drawn = surgery.Rows(ROWS.symbols, ROWS.languages, random=[5])
-    found = surgery.change_vocabulary(before, "c.pt", *dictionaries, drawn, "new", {})["model"]
+    found = surgery.change_vocabulary(Checkpoint("c.pt", before, {}, {}), *dictionaries, drawn, "new", {})["model"]
     assert found[TOKENS][5].tolist() == [0, 0] and found[TOKENS][6].tolist() == [14, 15]
 
 
@@ -129,7 +130,8 @@ def test_an_optimizer_of_other_parameters_is_left_out(dictionaries, caplog):
         before = checkpoint()
         change(before["last_optimizer_state"])
         caplog.clear()
-        assert surgery.change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})["last_optimizer_state"] is None
+        found = surgery.change_vocabulary(Checkpoint("c.pt", before, {}, {}), *dictionaries, ROWS, "new", {})
+        assert found["last_optimizer_state"] is None
         assert caplog.messages[0].startswith("c.pt: the optimizer's state is left out: ")
         with pytest.raises(surgery.OtherParameters, match=message):
             surgery.change_optimizer(before["last_optimizer_state"], state(), ROWS)
@@ -154,10 +156,10 @@ def test_damaged_tables(dictionaries):
         before = checkpoint()
         before["model"][name] = before["model"][name][:-1]
         with pytest.raises(UserError, match=f"c.pt is damaged: {name} .*{message}"):
-            surgery.change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})
+            surgery.change_vocabulary(Checkpoint("c.pt", before, {}, {}), *dictionaries, ROWS, "new", {})
     before = checkpoint() | {"model": {NORM: torch.ones(2)}}
     with pytest.raises(UserError, match="c.pt has no token embeddings"):
-        surgery.change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})
+        surgery.change_vocabulary(Checkpoint("c.pt", before, {}, {}), *dictionaries, ROWS, "new", {})
 
 
 def load(path, pieces, languages):

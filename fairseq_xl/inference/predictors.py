@@ -206,13 +206,13 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
     common = model, task, BatchLimits(options.max_tokens, options.batch_size), options.input or STANDARD_INPUT
     writes = bool(directions_of(task)) or isinstance(task, XLGenerationTask)
     labelled = isinstance(task, TrainingTask) and bool(task.labelled)
-    if not writes and not labelled and "writes" in task.identity():
-        raise UserError(
-            f"{options.checkpoint} was trained by xl_pretraining: text is written by `fairseq-interactive "
-            f"{task.cfg.data} --user-dir fairseq_xl --task xl_generation --path {options.checkpoint} --eval-langs "
-            "LANGUAGE`"
-        )
     if not writes and not labelled:
+        if "writes" in task.identity():
+            raise UserError(
+                f"{options.checkpoint} was trained by xl_pretraining: text is written by `fairseq-interactive "
+                f"{task.cfg.data} --user-dir fairseq_xl --task xl_generation --path {options.checkpoint} --eval-langs "
+                "LANGUAGE`"
+            )
         raise UserError(
             f"{options.checkpoint} was trained by {task.cfg._name}: expected a fine-tuned model, or one that "
             "translates or generates text"

@@ -22,13 +22,7 @@ import numpy as np
 import torch
 
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.corpora.negatives import (
-    LengthRange,
-    RandomNegatives,
-    hashes_of_block,
-    negatives_file,
-    read_negatives,
-)
+from fairseq_xl.data.corpora.negatives import RandomNegatives, hashes_of_block, negatives_file, read_negatives
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.store.binarized_text import Text
@@ -102,6 +96,7 @@ class Pool:
     def __init__(self, pairs: SentencePairs, longest: int, folder: Path):
         self.candidates, self.side = pairs.candidates, pairs.sides[1]
         pairs.measured(longest)  # raises `UserError` if all are longer
+        self.random = RandomNegatives(pairs, longest)
         self.length_bits = np.uint64((longest + 1).bit_length())
 
         def sorted_keys(name: str, blocks: Blocks) -> Numbers:
@@ -110,7 +105,7 @@ class Pool:
         sentences = sorted_keys("sentences", lambda: self._pair_keys(pairs, longest))
         self.hashes = sorted_keys("candidates", lambda: _distinct_keys(sentences))  # (m,) length, hash
         self.lines = self._lines(pairs, longest, folder)  # (m,) the first line of each sentence
-        lengths = LengthRange(pairs, longest)
+        lengths = self.random.range
         bounds = [self._keys(bound, np.zeros(1, np.uint64)) for bound in (lengths.least, lengths.most + 1)]
         self.bounds = np.searchsorted(self.hashes, np.stack(bounds, axis=1))  # of sentences in the range of each length
 
@@ -259,7 +254,7 @@ def _mine_parts(
     embed: SentenceVectors, pairs: SentencePairs, count: int, exact_below: int, longest: int, folder: Path, pool: Pool
 ) -> Iterator[tuple[Numbers, dict[str, np.ndarray]]]:
     """Yields lines and results of `_mine_part` for each part of the pairs, from its file if it has one."""
-    random, index, start = RandomNegatives(pairs, longest), None, 0
+    index, start = None, 0
     total = sum(int(((sizes > 1) & (sizes <= longest)).all(axis=1).sum()) for _, sizes in pairs.blocks())
     for lines in _chunks(pairs, longest):
         path = folder / f"{start:012}-{len(lines)}.npz"  # parts of another size have other names
@@ -270,7 +265,7 @@ def _mine_parts(
             results = []
             for first in range(0, len(lines), LINES_AT_ONCE):
                 part = lines[first : first + LINES_AT_ONCE]
-                results.append(_mine_part(embed, pairs, part, pool, random, index, count))
+                results.append(_mine_part(embed, pairs, part, pool, index, count))
                 last = start + min(first + LINES_AT_ONCE, len(lines))
                 logger.info("%s: %d of %d sentences", pairs.prefix, last, total)
             part = {name: np.concatenate([result[name] for result in results]) for name in results[0]}
@@ -280,18 +275,13 @@ def _mine_parts(
 
 
 def _mine_part(
-    embed: SentenceVectors,
-    pairs: SentencePairs,
-    lines: Numbers,
-    pool: Pool,
-    random: RandomNegatives,
-    index: Any,
-    count: int,
+    embed: SentenceVectors, pairs: SentencePairs, lines: Numbers, pool: Pool, index: Any, count: int
 ) -> dict[str, np.ndarray]:
     """Mined (b, count) and random (b,) negatives of the pairs `lines` (b,), and similarities (b,)."""
     queries = embed(pairs.sides[0], lines)
     negatives, similarities = nearest_negatives(index, queries, lines, pool, count)
-    sample = random.choose(lines, np.random.default_rng(lines[0]).integers(2**64, size=len(lines), dtype=np.uint64))
+    keys = np.random.default_rng(lines[0]).integers(2**64, size=len(lines), dtype=np.uint64)
+    sample = pool.random.choose(lines, keys)
     targets = embed(pairs.sides[1], np.concatenate((lines, sample))).reshape(2, len(lines), -1)
     translations, randoms = (np.einsum("bc,bc->b", queries, side) for side in targets)
     similar = {"mined": similarities[:, 0], "translations": translations, "random": randoms}

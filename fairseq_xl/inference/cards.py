@@ -111,12 +111,10 @@ def _data(checkpoint: Checkpoint) -> Iterator[str]:
             continue
         for shard in data_folders(folder):
             manifest, digest = read_manifest(shard), sha256_of(shard / "manifest.json")
-            files = {
-                Path(str(file.get("path"))).name: {
-                    key: file.get(key) for key in ("dataset", "lines", "tokens", "sha256")
-                }
-                for file in manifest.get("files", ())
-            }
+            files = {}
+            for file in manifest.get("files", ()):
+                entry = {key: file.get(key) for key in ("dataset", "lines", "tokens", "sha256")}
+                files[Path(str(file.get("path"))).name] = entry
             yield table({"data folder": shard.name, "manifest.json, sha256": digest, "files": files})
 
 

@@ -44,9 +44,8 @@ def build_graphs(model: Any, task: Any, output: str | None = None) -> tuple[str,
         return "encoder", {"model": EncoderGraph(model, lambda model, batch: model.encode(**batch), outputs)}
     if output == "logits":
         outputs = {"logits": ("batch", "time", vocabulary)}
-        return "masked-lm", {
-            "model": EncoderGraph(model, lambda model, batch: model.output(model.encode(**batch)), outputs)
-        }
+        graph = EncoderGraph(model, lambda model, batch: model.output(model.encode(**batch)), outputs)
+        return "masked-lm", {"model": graph}
     if not labelled:
         raise UserError("--returns head: the checkpoint has no fine-tuned head; expected hidden or logits")
     if len(labelled) > 1:

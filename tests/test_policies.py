@@ -180,12 +180,6 @@ def test_few_modules_look_at_versions():
     assert not [name(path) for path in others if asks_for_versions(parse(path))]
 
 
-def test_looking_at_versions_is_noticed():
-    assert all(asks_for_versions(parse(ROOT / "fairseq_xl" / name)) for name in VERSIONS[:2])
-    attempt = "try:\n    from numpy._core import multiarray\nexcept ImportError:\n    from numpy.core import multiarray"
-    assert asks_for_versions(ast.parse(attempt))
-
-
 # Names
 
 NO_NOUNS = set("found each known kept made chosen own given ours theirs others described wanted told drawn".split())
@@ -354,14 +348,6 @@ def bad_habit(node):
 def test_habits():
     found = [(name(path), node, bad_habit(node)) for path in MODULES + PREPARATION for node in nodes(parse(path))]
     assert not [f"{place}, line {node.lineno}: {habit}" for place, node, habit in found if habit]
-
-
-@pytest.mark.parametrize(
-    "code",
-    ["import sys\nsys.path.append('')", "print()", "eval('')", "exec('')", "try: ...\nexcept: ...", "from os import *"],
-)
-def test_bad_habits_are_noticed(code):
-    assert any(bad_habit(node) for node in nodes(ast.parse(code)))
 
 
 def test_no_line_is_exempt_from_the_formatter():

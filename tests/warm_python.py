@@ -11,6 +11,7 @@ outlive the tests.
 
 import contextlib
 import functools
+import multiprocessing.spawn
 import os
 import socket
 import subprocess
@@ -103,7 +104,7 @@ def warm_environment(folder):
     """
     (folder / "bin").mkdir()
     (folder / "bin/python").symlink_to(python())
-    for name in ("train", "validate", "generate"):
+    for name in ("preprocess", "train", "validate", "generate"):
         program = folder / f"bin/fairseq-{name}"
         program.write_text(f'#!/bin/sh\nexec {python()} -m fairseq_cli.{name} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
@@ -115,4 +116,6 @@ def warm_environment(folder):
         patch.setenv("VIRTUAL_ENV", str(folder))
         patch.setenv("XL_EXTRAS", "tests")
         patch.setattr(sys, "executable", str(folder / "bin/python"))
+        patch.setattr(multiprocessing.spawn, "_python_exe", multiprocessing.spawn._python_exe)  # put back at the end
+        multiprocessing.spawn.set_executable(python())
         yield

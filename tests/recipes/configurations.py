@@ -1,5 +1,8 @@
 """The YAML files of the recipes, and what they configure."""
 
+import contextlib
+import functools
+import io
 import re
 import shlex
 from pathlib import Path
@@ -40,8 +43,10 @@ def build(cfg, dictionary):
         return models.build_model(cfg.model, SimpleNamespace(dictionary=dictionary))
 
 
-def listed(capsys, file, *arguments):
+@functools.cache
+def listed(file, *arguments):
     """{step: its commands, lists of words} of an experiment, from --list."""
-    experiment.main([str(RECIPES / file), "--list", *arguments])
-    blocks = re.findall(r"^(\S+)\n((?:    .*\n)+)", capsys.readouterr().out, re.MULTILINE)
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        experiment.main([str(RECIPES / file), "--list", *arguments])
+    blocks = re.findall(r"^(\S+)\n((?:    .*\n)+)", shown.getvalue(), re.MULTILINE)
     return {name: [shlex.split(line) for line in lines.splitlines()] for name, lines in blocks}

@@ -69,8 +69,13 @@ last line: "nc=[random/nc-1/scores.json languages.en.accuracy] de=[random/nc-1/s
 """
 
 
+DRAW = report.draw
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    """The folder of a run; pictures are empty files."""
+    monkeypatch.setattr(report, "draw", lambda outcomes, path, *_: path.touch())
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     write(tmp_path / "run/random/nc-1/scores.json", nc(en=1.0, de=10.0))
     return tmp_path / "run"

@@ -51,9 +51,9 @@ def finished(translation, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_every_system_took_the_same_steps(finished):
-    _, found = finished
-    (case,) = found["cases"].values()
+def test_every_system_took_the_same_steps_and_is_reported(finished):
+    folder, found = finished
+    ((name, case),) = found["cases"].items()
     assert set(case["losses"]) == set(SYSTEMS) and set(case["seconds"]) == {*SYSTEMS, "matmul"}
     for system, losses in case["losses"].items():
         rounds = case["rounds"][system]
@@ -65,12 +65,6 @@ def test_every_system_took_the_same_steps(finished):
     assert parameters["fairseq_xl"] == parameters["fairseq_xl --compile"] == parameters["fairseq"]
     # the embedding of transformers' one token type
     assert parameters["transformers"] == parameters["fairseq"] + NANO.embed_dim
-
-
-@pytest.mark.slow
-def test_everything_is_reported(finished):
-    folder, found = finished
-    ((name, case),) = found["cases"].items()
     assert name == "1 x 16, 2 x 16 tokens, vocabulary 100, float32"
     assert case["shape"] == asdict(NANO) and found["memory"]["vocabulary"] == 300 and not case["failed"]
     assert all(found["versions"][name] for name in ("python", "torch", "fairseq", "transformers"))
@@ -111,10 +105,9 @@ class Failing:
 EVERY = [*SYSTEMS, "matmul"]
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("at", ["build", "step", "peak", "output_step", "profile"])
-@pytest.mark.parametrize("systems", [["fairseq"], ["matmul"], list(SYSTEMS), EVERY])
-def test_a_system_without_enough_memory_is_listed_and_the_others_stay(systems, at, device):
+@pytest.mark.parametrize("systems, device", [(["fairseq"], "cpu"), (["matmul"], "cuda"), (EVERY, "cpu")])
+def test_a_system_without_enough_memory_is_listed_and_the_others_stay(systems, device, at):
     (case, *_) = cases(device, [])
     workers = {system: Failing(at if system in systems else None) for system in EVERY}
     found = measure.measure_speed(case._replace(output_losses=[]), workers, 2)
@@ -129,10 +122,9 @@ def test_a_system_without_enough_memory_is_listed_and_the_others_stay(systems, a
     assert all(worker.requests.count("free") == 1 for worker in workers.values())
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("at", ["build", "output_step", "step", None])
-def test_of_other_losses_only_the_output_layer_is_measured(at, device):
-    (case, *_) = cases(device, [])
+def test_of_other_losses_only_the_output_layer_is_measured(at):
+    (case, *_) = cases("cpu", [])
     one, other = OUTPUT_LOSSES
     workers = {system: Failing() for system in [*EVERY, other]} | {one: Failing(at)}
     found = measure.measure_speed(case._replace(output_losses=list(OUTPUT_LOSSES)), workers, 2)
@@ -241,13 +233,13 @@ def test_too_little_memory_is_noticed():
     assert not is_out_of_memory(RuntimeError("sizes differ"))
 
 
-def test_an_unknown_size_is_refused(tmp_path):
+def test_an_unknown_size_is_refused():
     (case,) = measure.cases("cpu", ["embed_dim=64"])
     assert (case.shape.embed_dim, case.shape.ffn_dim) == (64, 256)
     (case,) = measure.cases("cpu", ["embed_dim=64", "ffn_dim=100", "layers=1"])
     assert (case.shape.embed_dim, case.shape.ffn_dim) == (64, 100)
-    done = benchmark(str(tmp_path), "--shape", "layer=2")
-    assert done.returncode == 1 and "--shape layer: expected one of layers, embed_dim" in done.stderr
+    with pytest.raises(SystemExit, match="--shape layer: expected one of layers, embed_dim"):
+        measure.cases("cpu", ["layer=2"])
 
 
 def test_batches_are_the_same_everywhere_and_differ():
@@ -324,21 +316,14 @@ def test_products_are_those_of_a_step():
 
 
 @pytest.mark.slow
-def test_the_share_of_generation_is_kept(finished):
+def test_generation_and_beam_search_are_kept(finished):
     folder, found = finished
-    kept = json.loads((folder / "back-translation.json").read_text())
-    assert all(kept[name] == found[name] for name in ("machine", "versions"))
-    assert (kept["model"]["encoder_layers"], kept["model"]["embed_dim"], kept["max_tokens"]) == (1, 16, 2048)
-    assert kept["share"]["median"] > 0 and len(kept["seconds"]["generation"]) == len(kept["seconds"]["step"]) > 0
-
-
-@pytest.mark.slow
-def test_beam_search_is_kept(finished):
-    folder, found = finished
-    kept = json.loads((folder / "beam-search.json").read_text())
-    assert all(kept[name] == found[name] for name in ("machine", "versions"))
-    assert [case["shape"]["length"] for case in kept["cases"].values()] == [25, 250]
-    for case in kept["cases"].values():
+    share, search = (json.loads((folder / f"{name}.json").read_text()) for name in ("back-translation", "beam-search"))
+    assert all(each[name] == found[name] for name in ("machine", "versions") for each in (share, search))
+    assert (share["model"]["encoder_layers"], share["model"]["embed_dim"], share["max_tokens"]) == (1, 16, 2048)
+    assert share["share"]["median"] > 0 and len(share["seconds"]["generation"]) == len(share["seconds"]["step"]) > 0
+    assert [case["shape"]["length"] for case in search["cases"].values()] == [25, 250]
+    for case in search["cases"].values():
         assert (case["shape"]["layers"], case["shape"]["vocabulary"], case["shape"]["sentences"]) == (1, 100, 32)
         assert case["times_fairseq"]["median"] > 0 and len(case["seconds"]["fairseq_xl"]) == 2
 
@@ -387,8 +372,6 @@ def test_beam_search_finds_the_same_as_fairseq_with_the_same_weights(capsys):
     assert {system: len(taken) for system, taken in case["seconds"].items()} == {"fairseq_xl": 2, "fairseq": 2}
     assert 0 < case["times_fairseq"]["low"] <= case["times_fairseq"]["median"] <= case["times_fairseq"]["high"]
     assert set(case["operators_per_step"]) == {"fairseq_xl", "fairseq"}
-    with pytest.raises(SystemExit, match="--shape layer: expected one of layers, embed_dim"):
-        beam_search.main(["--shape", "layer=2"])
 
 
 def test_beam_search_goes_on_after_an_error_and_stops_at_the_deadline(monkeypatch, capsys):

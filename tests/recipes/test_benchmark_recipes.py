@@ -65,25 +65,6 @@ def test_xnli_from_its_archives_to_a_table(tmp_path, system):
         assert "'train_langs': 'ar,bg,de,el,en" in (tmp_path / "all/grid/lr=2e-6/train.log").read_text(encoding="utf-8")
 
 
-def test_pretraining_from_raw_text(tmp_path):
-    """Repeated, it makes nothing anew; text that has changed is refused."""
-    write_corpus(tmp_path / "corpus", ["en", "de"], 200)
-    config = RECIPES / "xlm/config/pretrain-toy.yaml"
-    line = ["bash", "recipes/xlm/pretrain.sh", tmp_path / "corpus/corpus.yaml", tmp_path / "run"]
-    line += ["--config", config, *NANO, "--objectives", "mlm", "--updates-per-epoch", 2]
-    shown, _ = succeeded(run(*line))
-    commands = [text.split()[1] for text in shown.splitlines() if text.startswith("+ ")]
-    assert set(commands[:-1]) == {"fairseq-preprocess"} and commands[-1] == "fairseq-train"
-    written = (tmp_path / "run/data-bin/dict.txt").stat().st_mtime_ns
-    shown, _ = succeeded(run(*line))
-    assert "+ fairseq-preprocess" not in shown
-    assert (tmp_path / "run/data-bin/dict.txt").stat().st_mtime_ns == written
-    text = next((tmp_path / "corpus").rglob("train.en"))
-    text.write_text(text.read_text(encoding="utf-8").replace("\n", " house\n", 3), encoding="utf-8")
-    done = run(*line)
-    assert done.returncode == 2 and "has changed since" in done.stderr and "remove" in done.stderr
-
-
 def test_a_script_ends_with_a_training_that_a_signal_stopped(tmp_path):
     """Also where a launcher hides the status; an option of the script is no value of another."""
     script = '. recipes/common.sh; fairseq-train data --save-dir "$1/run" --launch "bash $1/launcher"; echo further'

@@ -39,20 +39,30 @@ def test_a_text_may_be_empty(tmp_path):
     assert "--predict=--valid-subset valid " in step.commands[0] and "--fp16" not in step.commands[0]
 
 
-@pytest.mark.parametrize(
-    "override, words",
-    [
+def test_wrong_values_and_options_are_one_sentence(file, capsys):
+    for override, words in (
         ("model=mlm", "names text, size, seeds"),
         ("models=mlm,xlm", "xlm is not among random, mlm"),
         ("seeds=1,1", "named twice"),
         ("size=0", "above 0"),
         ("models=", "expected name=value"),
         ("seeds=1,", "expected names joined by commas"),
-    ],
-)
-def test_a_wrong_value_is_one_sentence(file, override, words):
-    with pytest.raises(UserError, match=words):
-        steps(file, override)
+    ):
+        with pytest.raises(UserError, match=words):
+            steps(file, override)
+    for mark in "=:,":
+        path = f"{file.parent}/a{mark}b"
+        with pytest.raises(UserError, match=f"--output {path}: a path without '=', ':' and ',' is needed"):
+            run(file, output=f"a{mark}b")
+    with pytest.raises(UserError, match="--only clasify: there is no such step; expected pretrain, classify, report"):
+        run(file, "--only", "clasify")
+    for option, text, words in (
+        *(("limit", text, "a number above 0 is needed") for text in ("0", "-1", "soon", "0.0")),
+        ("updates", "0", "a whole number above 0 is needed"),
+    ):
+        with pytest.raises(SystemExit):
+            run(file, f"--{option}={text}")
+        assert f"{text}: {words}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -76,12 +86,6 @@ def test_a_wrong_file_is_one_sentence(tmp_path, content, words):
     (tmp_path / "wrong.yaml").write_text(content)
     with pytest.raises(UserError, match=words):
         Experiment(tmp_path / "wrong.yaml", output=tmp_path / "out").select([])
-
-
-@pytest.mark.parametrize("mark", "=:,")
-def test_an_output_that_commands_would_split_is_one_sentence(file, mark):
-    with pytest.raises(UserError, match=f"--output {file.parent}/a{mark}b: a path without '=', ':' and ',' is needed"):
-        run(file, output=f"a{mark}b")
 
 
 def test_an_experiment_has_another_as_its_base(file):
@@ -149,6 +153,9 @@ def test_files_that_steps_expect_are_looked_for_before_any_begins(tmp_path, caps
         (tmp_path / name).touch()
         run(file)
         (tmp_path / name).unlink()
+    file.write_text("steps: {a: {run: 'true', expects: [/README.md]}}")  # not of the repository
+    with pytest.raises(UserError, match="step a: README.md: no such file in /$"):
+        run(file)
 
 
 def test_columns_that_a_report_averages_are_looked_for_before_any_step_begins(tmp_path):
@@ -156,11 +163,6 @@ def test_columns_that_a_report_averages_are_looked_for_before_any_step_begins(tm
     with pytest.raises(UserError, match="summaries.yaml: pivots: ROUGE-L: average: zh is not a column"):
         run(ROOT / "recipes/xglue/summaries.yaml", *words)
     assert not (tmp_path / "out").exists()
-
-
-def test_an_unknown_step_is_one_sentence(file):
-    with pytest.raises(UserError, match="--only clasify: there is no such step; expected pretrain, classify, report"):
-        run(file, "--only", "clasify")
 
 
 def test_chosen_steps_run_with_what_they_need_and_only_once(file, capsys):
@@ -183,17 +185,15 @@ def test_chosen_steps_run_with_what_they_need_and_only_once(file, capsys):
     ]
 
 
-def test_a_run_of_several_jobs_makes_the_same(file):
+def test_a_run_of_several_jobs_makes_the_same(file, capsys):
+    """The list of commands runs nothing."""
+    run(file, "--list")
+    assert "classify/mlm/2\n    echo --init" in capsys.readouterr().out and not (file.parent / "out").exists()
     run(file)
     run(file, "--jobs", "3", output="three")
     names = sorted(path.relative_to(file.parent / "out") for path in (file.parent / "out").rglob("*"))
     assert names == sorted(path.relative_to(file.parent / "three") for path in (file.parent / "three").rglob("*"))
     assert len([name for name in names if name.name == "scores"]) == 4
-
-
-def test_the_list_of_commands_runs_nothing(file, capsys):
-    run(file, "--list")
-    assert "classify/mlm/2\n    echo --init" in capsys.readouterr().out and not (file.parent / "out").exists()
 
 
 def test_other_settings_and_inputs_are_refused(file):
@@ -211,34 +211,27 @@ def test_other_settings_and_inputs_are_refused(file):
     run(file, output="moved")  # a folder that was moved is the same
 
 
-def test_a_step_that_failed_begins_again_with_other_settings(tmp_path):
-    """It leaves a log and a record alone."""
-    file = tmp_path / "a.yaml"
+def test_a_step_that_failed_goes_on_or_begins_again_with_other_settings(tmp_path):
+    """It leaves a log and a record alone, and no half of an output."""
+    file, out = tmp_path / "a.yaml", tmp_path / "out/a"
     file.write_text("values: {command: 'false'}\nsteps: {a: {run: '{command:words}'}}")
     with pytest.raises(UserError, match=r"step a failed: it printed nothing \(see .*/out/a/out.log\)"):
         run(file)
     run(file, "command=true")
     with pytest.raises(UserError, match="then true, now false"):
-        (tmp_path / "out/a/result").touch()
+        (out / "result").touch()
         run(file, "command=false")
-
-
-def test_a_half_finished_step_goes_on(tmp_path):
-    file = tmp_path / "a.yaml"
+    shutil.rmtree(out)
+    file.write_text("steps: {a: {stdout: scores.json, run: \"bash -c 'echo half; exit 3'\"}}")
+    with pytest.raises(UserError, match="step a failed"):
+        run(file)
+    assert sorted(path.name for path in out.iterdir()) == ["out.log", "step.json"]
     file.write_text("steps: {a: {run: ['touch {folder}/one', 'test -e {folder}/two', 'touch {folder}/three']}}")
     with pytest.raises(UserError, match="step a failed"):
         run(file)
-    (tmp_path / "out/a/two").touch()
+    (out / "two").touch()
     run(file)
-    assert (tmp_path / "out/a/three").exists()
-    assert json.loads((tmp_path / "out/a/step.json").read_text())["finished"] is True
-
-
-def test_an_absolute_path_that_a_step_expects_is_not_looked_for_in_the_repository(tmp_path):
-    file = tmp_path / "a.yaml"
-    file.write_text("steps: {a: {run: 'true', expects: [/README.md]}}")
-    with pytest.raises(UserError, match="step a: README.md: no such file in /$"):
-        run(file)
+    assert (out / "three").exists() and json.loads((out / "step.json").read_text())["finished"] is True
 
 
 def test_two_runs_do_not_work_at_one_step(tmp_path):
@@ -378,14 +371,6 @@ def test_a_corpus_and_its_tasks_are_looked_for_before_any_step_begins(path, tmp_
     assert (folder / "tasks").is_dir() and not (tmp_path / "out").exists()
 
 
-def test_failed_command_leaves_no_output(tmp_path):
-    file = tmp_path / "a.yaml"
-    file.write_text("steps: {a: {stdout: scores.json, run: \"bash -c 'echo half; exit 3'\"}}")
-    with pytest.raises(UserError, match="step a failed"):
-        run(file)
-    assert sorted(path.name for path in (tmp_path / "out/a").iterdir()) == ["out.log", "step.json"]
-
-
 def test_an_input_that_a_step_fetches_itself_does_not_count(tmp_path):
     """The corpus does not exist when the step begins."""
     file = tmp_path / "a.yaml"
@@ -397,7 +382,7 @@ def test_an_input_that_a_step_fetches_itself_does_not_count(tmp_path):
 
 
 def test_a_step_with_renew_is_run_again(tmp_path, capsys):
-    """Its results are removed first; a step without the key is refused."""
+    """Its results are removed first, so that no other step may be inside; a step without the key is refused."""
     file = tmp_path / "a.yaml"
     file.write_text("values: {name: one}\nsteps: {a: {run: 'touch {folder}/{name}', renew: true}}")
     for name in ("one", "two"):
@@ -407,11 +392,6 @@ def test_a_step_with_renew_is_run_again(tmp_path, capsys):
     file.write_text("values: {name: one}\nsteps: {a: {run: 'touch {folder}/{name}'}}")
     with pytest.raises(UserError, match="was made with other settings"):
         run(file, "name=one")
-
-
-def test_a_step_with_renew_has_no_other_step_inside(tmp_path):
-    """Otherwise that step's results would be removed too."""
-    file = tmp_path / "a.yaml"
     file.write_text("steps: {a: {run: 'true', renew: true}, b: {run: 'true', folder: a/b}}")
     with pytest.raises(UserError, match="step a: renew would remove the folder of step b"):
         run(file)

@@ -128,13 +128,6 @@ def test_a_limit_stops_the_run_which_then_goes_on(tmp_path, capsys):
     assert (tmp_path / "out/a/done").exists() and (tmp_path / "out/b").exists()
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "soon", "0.0"])
-def test_a_wrong_limit_is_one_sentence(file, limit, capsys):
-    with pytest.raises(SystemExit):
-        run(file, f"--limit={limit}")
-    assert f"{limit}: a number above 0 is needed" in capsys.readouterr().err
-
-
 def test_a_corpus_is_described_by_its_folder(tmp_path):
     folder = tmp_path / "mine"
     for name in ("mono/train.en", "mono/train.de", "bitext/train.en-de.en", "bitext/train.en-de.de"):

@@ -85,6 +85,10 @@ def test_flags_of_task_types_become_options_of_objectives(tmp_path, capsys, conf
     }
     finetuning.objectives("en", "en", "nc=classification:a")
     assert yaml.safe_load(capsys.readouterr().out)["best-checkpoint-metric"] == "accuracy_nc"
+    (tmp_path / "list.yaml").write_text("- lr\n")
+    for name in ("list", "none"):
+        with pytest.raises(UserError, match=f"{name}.yaml"):
+            finetuning.check("en", "en", f"tagging:{tmp_path}", f"--config={tmp_path}/{name}.yaml")
     for evaluate, more, message in (
         ("en ner=de", [], "EVAL_LANGS 'ner=de': expected NAME=LANGUAGES for one of nc"),
         ("en", ["nc=tagging:b"], "SUBTASKS: nc is named twice"),
@@ -112,13 +116,6 @@ def test_languages_with_labels(tmp_path, capsys, kind, suffix, labeled, unlabele
     finetuning.scored("en,de b=de", f"a={kind}:{tmp_path}", f"b={kind}:{tmp_path}")
     rows = [["a", kind, str(tmp_path), "en,de", "en"], ["b", kind, str(tmp_path), "de", ""]]
     assert capsys.readouterr() == ("".join("\t".join(row) + "\n" for row in rows), 2 * told)
-
-
-def test_a_configuration_without_flags_is_one_sentence(tmp_path):
-    (tmp_path / "list.yaml").write_text("- lr\n")
-    for name in ("list", "none"):
-        with pytest.raises(UserError, match=f"{name}.yaml"):
-            finetuning.check("en", "en", f"tagging:{tmp_path}", f"--config={tmp_path}/{name}.yaml")
 
 
 def test_settings_are_the_last_ones(tmp_path, capsys):

@@ -171,14 +171,6 @@ def test_transformers_xlm_computes_what_ours_does(xlm):
         torch.testing.assert_close(table, theirs.xlm.transformer.embeddings.weight.grad, rtol=1e-4, atol=1e-5)
 
 
-def test_transformers_xlm_has_the_initial_weights_of_ours(xlm):
-    torch.manual_seed(0)
-    cfg = EncoderConfig(embed_dim=64, ffn_dim=256, heads=4, layers=2, init_std=0.06)
-    for name, weight in xlm(cfg, 500, 1, 2).named_parameters():
-        if weight.dim() == 2 and len(weight) > 2:
-            assert weight.std().item() == pytest.approx(0.06, rel=0.1), name
-
-
 def roberta_dictionary():
     dictionary = Dictionary()
     for number in range(26):
@@ -210,9 +202,13 @@ def test_fairseq_roberta_computes_what_ours_does(roberta):
         theirs.encode(tokens, causal=True)
 
 
-def test_fairseq_roberta_has_the_initial_weights_of_ours(roberta):
-    torch.manual_seed(0)
-    cfg = EncoderConfig(embed_dim=64, ffn_dim=256, heads=4, layers=2, init_std=0.02)
-    for name, weight in roberta(cfg, roberta_dictionary()).named_parameters():
-        if weight.dim() == 2:
-            assert weight.std().item() == pytest.approx(0.02, rel=0.15), name
+def test_both_have_the_initial_weights_of_ours(xlm, roberta):
+    for make, std, tolerance in (
+        (lambda cfg: xlm(cfg, 500, 1, 2), 0.06, 0.1),
+        (lambda cfg: roberta(cfg, roberta_dictionary()), 0.02, 0.15),
+    ):
+        torch.manual_seed(0)
+        cfg = EncoderConfig(embed_dim=64, ffn_dim=256, heads=4, layers=2, init_std=std)
+        for name, weight in make(cfg).named_parameters():
+            if weight.dim() == 2 and len(weight) > 2:
+                assert weight.std().item() == pytest.approx(std, rel=tolerance), name

@@ -7,7 +7,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from preprocess.commands.sample import main as write_sample
-from tests.recipes.scripts import ROOT, run
+from tests.recipes.scripts import ROOT, run, succeeded
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -38,22 +38,26 @@ def corpus(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def comparison(corpus, tmp_path_factory):
-    """A finished run of a few updates: its arguments, its folder and what it printed."""
-    output = tmp_path_factory.mktemp("lohelp")
-    small = [f"corpus={corpus}", "others=de", "targets=de", "seeds=1", "vocabulary=300", "--updates", "3"]
-    arguments = [str(ROOT / "recipes/lohelp/experiment.yaml"), "--output", str(output), *small]
-    done = run("python", "-m", "recipes.experiment", *arguments, "models=random,mlm", "--only", "retrieve")
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = run("python", "-m", "recipes.experiment", *arguments, "models=mlm", "--jobs", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return arguments, output, done.stdout
-
-
 @pytest.mark.slow
-def test_lohelp_tables_hold_the_scores_of_the_files(comparison, corpus):
-    _, output, printed = comparison
+def test_lohelp_tables_hold_the_scores_of_the_files(corpus, tmp_path):
+    """Every model starts from its own weights, one from untrained ones."""
+    output = tmp_path / "lohelp"
+    small = [f"corpus={corpus}", "others=de", "targets=de", "seeds=1", "vocabulary=300", "--updates", "3"]
+    command = [
+        "python",
+        "-m",
+        "recipes.experiment",
+        ROOT / "recipes/lohelp/experiment.yaml",
+        "--output",
+        output,
+        *small,
+    ]
+    succeeded(run(*command, "models=random,mlm", "--only", "retrieve"))
+    _, printed = succeeded(run(*command, "models=mlm", "--jobs", "2"))
+    for name in ("en-de", "nc-1"):
+        assert f"--init-from {output}/mlm/checkpoint_last.pt" in (output / f"mlm/{name}/out.log").read_text()
+    assert json.loads((output / "random/retrieval/scores.json").read_text())["test"]["en-de"]["pairs"] > 50
+    assert "--max-update 1 --lr 0" in (output / "random/untrained/out.log").read_text()
     tables = (output / "report.md").read_text()
     assert printed == tables
     references = (corpus / "bitext/test.en-de.de").read_text().splitlines()
@@ -78,44 +82,10 @@ def test_lohelp_tables_hold_the_scores_of_the_files(comparison, corpus):
 
 
 @pytest.mark.slow
-def test_lohelp_starts_every_model_from_its_own_weights(comparison):
-    _, output, _ = comparison
-    log = (output / "mlm/en-de/out.log").read_text()
-    assert f"--init-from {output}/mlm/checkpoint_last.pt" in log
-    assert f"--init-from {output}/mlm/checkpoint_last.pt" in (output / "mlm/nc-1/out.log").read_text()
-
-
-@pytest.mark.slow
-def test_lohelp_has_a_baseline_of_untrained_weights(comparison):
-    _, output, _ = comparison
-    assert json.loads((output / "random/retrieval/scores.json").read_text())["test"]["en-de"]["pairs"] > 50
-    assert "--max-update 1 --lr 0" in (output / "random/untrained/out.log").read_text()
-
-
-def test_lohelp_refuses_wrong_arguments_in_one_sentence():
-    done = run("bash", "recipes/lohelp/smoke.sh", "corpse=x")
-    assert done.returncode == 1 and done.stderr == (
-        "fairseq_xl: error: corpse=x: expected name=value, with one of the names corpus, vocabulary, data, pretrained, "
-        "models\n"
-    )
-    done = run("bash", "recipes/lohelp/smoke.sh", "--updates", "0")
-    assert done.returncode == 2 and "--updates: 0: a whole number above 0 is needed" in done.stderr
-
-
-@pytest.mark.slow
 def test_lohelp_smoke_ends_with_its_scores(corpus, tmp_path):
-    done = run(
-        "bash",
-        "recipes/lohelp/smoke.sh",
-        f"corpus={corpus}",
-        "vocabulary=300",
-        "--output",
-        str(tmp_path),
-        "--updates",
-        "3",
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    small = [f"corpus={corpus}", "vocabulary=300", "--output", tmp_path, "--updates", 3]
+    _, printed = succeeded(run("bash", "recipes/lohelp/smoke.sh", *small))
     number = r"\d+\.\d\d"
-    last = done.stdout.splitlines()[-1]
+    last = printed.splitlines()[-1]
     line = rf"lohelp BLEU pretrained={number} random={number} retrieval={number} nc={number} majority={number}"
     assert re.fullmatch(line, last)

@@ -15,10 +15,8 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from preprocess.commands.prepare import main as preprocess
-from preprocess.commands.sample import main as write_sample
 from preprocess.disjoint import main as disjoint
 from recipes import best_seed, experiment
-from tests.io.builders import IDENTITY, checkpoint
 from tests.recipes import scripts
 from tests.recipes.answers import RANKED, TAGGED, asked
 from tests.recipes.scripts import write_pairs
@@ -45,12 +43,10 @@ def succeed(*command, **environment):
 
 
 @pytest.fixture(scope="module")
-def nano(tmp_path_factory):
+def nano(tmp_path_factory, copy_sample):
     """A folder with a tiny sample, and data/XX of each of two languages."""
     folder = tmp_path_factory.mktemp("monotrans")
-    write_sample([str(folder / "sample"), "--documents", "40"])
-    for path in (*folder.glob("sample/*/valid.*"), *folder.glob("sample/tasks/nc/[vt][ae][ls]*")):
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[: 16 if path.suffix == ".tsv" else 60]))
+    copy_sample(folder / "sample")
     for code in ("en", "de"):
         text = {split: str(folder / f"sample/mono/{split}.{code}") for split in ("train", "valid")}
         description = {"languages": [code], "vocabulary": {"size": 300}, "monolingual": {code: text}}
@@ -78,8 +74,12 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     best = 5 if scores[5] > scores[3] else 3
     assert f"best: seed {best}" in done.stderr
     assert (nano / "de/language-module.pt").read_bytes() == (nano / f"de/{best}/language-module.pt").read_bytes()
+    assert (nano / "de/3/valid/predictions/valid.de.tsv").exists()
     states = [language_modules.read(nano / f"de/{seed}/language-module.pt", "de").state for seed in (3, 5)]
     assert not (states[0][language_modules.TOKENS] == states[1][language_modules.TOKENS]).all()
+    content = load_plain(body)
+    content["model"]["encoder.layers.0.ffn.up.weight"] += 1
+    save_checkpoint(content, nano / "another.pt")
     english = [command[0], nano / "data/en", *command[2:6], "en", *command[7:]]
     learned = nano / "learned-otherwise"
     learned.mkdir()
@@ -96,10 +96,19 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
             [*command[:2], nano / "no", body, body, *command[5:]],
             f"fairseq_xl: error: CHECKPOINT {body} is not a classifier of finetune.sh",
         ),
+        (
+            [*command[:2], nano / "no", nano / "another.pt", *command[4:]],
+            f"fairseq_xl: error: CHECKPOINT {classifier} was not fine-tuned from BODY {nano / 'another.pt'}",
+        ),
     ):
         done = run(*other)
         assert done.returncode in (1, 2) and done.stderr == f"{told}\n"
     assert not (nano / "no").exists()
+    before = (nano / "de/3/language-module.pt").read_bytes()
+    for changed in ([body, *TOY, *ONE, "--max-update", 2], [classifier, *TOY, *ONE, *UPDATE]):
+        done = run("add-language.sh", data, nano / "de/3", *changed, "--seed", 3)
+        assert done.returncode == 1 and f"error: {nano}/de/3 was made with other settings or weights" in done.stderr
+        assert (nano / "de/3/language-module.pt").read_bytes() == before
     languages = f"de={data}:{nano / 'de/language-module.pt'}", f"en={nano / 'data/en'}"
     succeed("zero-shot.sh", classifier, nano / "scores", files, *languages)
     found = json.loads((nano / "scores/scores.json").read_text())
@@ -154,61 +163,21 @@ def test_tags_are_learned_and_tested_without_a_pooler(nano, made, tmp_path):
         assert done.returncode == 2 and "TYPE parsing: choose classification, ranking, tagging or " in done.stderr
 
 
-def test_a_seed_without_an_average_is_named(tmp_path):
-    (tmp_path / "1/valid").mkdir(parents=True)
-    (tmp_path / "1/valid/scores.json").write_text('{"f1": 1.0}')
+def test_of_equal_seeds_the_first_is_the_best(tmp_path, capsys):
+    """One without an average is named."""
+
+    def write_score(seed, **score):
+        (tmp_path / f"{seed}/valid").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{seed}/valid/scores.json").write_text(json.dumps(score))
+
+    for scores, best in (((50.0, 66.7, 66.7), 2), ((9.5, 8.25, 10.0), 3), ((12.5, 12.5, 0.0), 1)):
+        for seed, accuracy in enumerate(scores, start=1):
+            write_score(seed, accuracy=accuracy)
+        best_seed.choose(str(tmp_path), "1,2,3")
+        assert capsys.readouterr().out == f"{best}\n"
+    write_score(1, f1=1.0)
     with pytest.raises(UserError, match="1/valid/scores.json has no average accuracy"):
         best_seed.choose(str(tmp_path), "1")
-
-
-@pytest.mark.parametrize("scores, best", [((50.0, 66.7, 66.7), 2), ((9.5, 8.25, 10.0), 3), ((12.5, 12.5, 0.0), 1)])
-def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
-    """best-language-module.sh beside stand-ins for steps 2 and 4, with scores of ours."""
-    shutil.copytree(ROOT / RECIPE, tmp_path / "monotrans")
-    shutil.copy(ROOT / "recipes/common.sh", tmp_path)
-    (tmp_path / "monotrans/add-language.sh").write_text('mkdir -p "$2"; echo "${@: -1}" >"$2/language-module.pt"\n')
-    given = " ".join(map(str, (0.0, *scores)))
-    (tmp_path / "monotrans/zero-shot.sh").write_text(
-        f'[ "$5 $6" = "--split valid" ] || exit 1; all=({given}); seed=$(basename "$(dirname "$2")"); mkdir -p "$2"\n'
-        'echo "{\\"accuracy\\": ${all[$seed]}}" >"$2/scores.json"\n'
-    )
-    for name, content in (("body", ""), ("dict.txt", "[de] 0\n"), ("valid.de.tsv", "")):
-        (tmp_path / name).write_text(content)
-    state = checkpoint(task_state={"fairseq_xl": IDENTITY | {"head": "classification"}})
-    save_checkpoint(state, str(tmp_path / "classifier"))
-    command = f"bash {tmp_path}/monotrans/best-language-module.sh . de body classifier . de 1,2,3"
-    done = scripts.run(*command.split(), folder=tmp_path, PYTHONPATH=str(ROOT))
-    assert done.returncode == 0 and done.stderr.endswith(f"best: seed {best}\n"), done.stderr
-    assert (tmp_path / "de/language-module.pt").read_text() == f"{best}\n"
-
-
-def test_a_language_module_of_another_body_or_setting_is_refused(nano, made):
-    body, classifier = made
-    content = load_plain(body)
-    content["model"]["encoder.layers.0.ffn.up.weight"] += 1
-    save_checkpoint(content, nano / "another.pt")
-    files = nano / "sample/tasks/nc"
-    command = [
-        "best-language-module.sh",
-        nano / "data/de",
-        nano / "no",
-        nano / "another.pt",
-        classifier,
-        files,
-        "de",
-        "1",
-    ]
-    done = run(*command)
-    assert done.returncode == 1 and not (nano / "no").exists()
-    told = f"CHECKPOINT {classifier} was not fine-tuned from BODY {nano / 'another.pt'}"
-    assert done.stderr == f"fairseq_xl: error: {told}\n"
-    command = ["add-language.sh", nano / "data/de", nano / "other"]
-    succeed(*command, body, *TOY, *ONE, *UPDATE)
-    before = (nano / "other/language-module.pt").read_bytes()
-    for changed in ([body, *TOY, *ONE, "--max-update", 2], [classifier, *TOY, *ONE, *UPDATE]):
-        done = run(*command, *changed)
-        assert done.returncode == 1 and f"error: {nano}/other was made with other settings or weights" in done.stderr
-        assert (nano / "other/language-module.pt").read_bytes() == before
 
 
 def test_wrong_arguments_are_refused_first(tmp_path):
@@ -261,20 +230,18 @@ def test_an_argument_that_is_left_out():
         assert done.returncode == 2 and done.stderr.startswith(f"usage: {command[0]} DATA SAVE_DIR"), done.stderr
 
 
-def test_a_model_that_is_no_classifier(nano, made):
-    command = ["zero-shot.sh", made[0], nano / "none", nano / "sample/tasks/nc", f"en={nano / 'data/en'}"]
-    done = run(*command)
+def test_models_and_modules_that_do_not_fit_are_refused(nano, made):
+    def refused(*command):
+        done = run("zero-shot.sh", *command)
+        assert done.returncode == 1
+        return done.stderr
+
+    files, german = nano / "sample/tasks/nc", f"de={nano / 'data/de'}"
     told = f"CHECKPOINT {made[0]} is a pre-trained model, not a classifier of finetune.sh\n"
-    assert done.returncode == 1 and done.stderr.endswith(told)
-
-
-def test_a_language_module_that_was_forgotten(nano, made):
-    command = ["zero-shot.sh", made[1], nano / "forgotten", nano / "sample/tasks/nc", f"de={nano / 'data/de'}"]
-    done = run(*command)
-    first, second = done.stderr.splitlines()
-    assert done.returncode == 1
+    assert refused(made[0], nano / "none", files, f"en={nano / 'data/en'}").endswith(told)
+    first, second = refused(made[1], nano / "forgotten", files, german).splitlines()
     assert first.startswith("fairseq_xl: error: ") and "another dictionary" in first
-    assert second == f"{command[-1]}: it has no MODULE"
+    assert second == f"{german}: it has no MODULE"
 
 
 @pytest.mark.slow

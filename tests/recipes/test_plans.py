@@ -9,7 +9,6 @@ import pytest
 import fairseq_xl
 from fairseq_xl.commands.plan import result_of
 from fairseq_xl.planning.counting import count
-from fairseq_xl.planning.generated_text import prepare, pretraining_objectives
 from fairseq_xl.planning.setting import read_list
 from recipes import plans
 
@@ -60,12 +59,3 @@ def test_plan_counts_what_the_page_says(entry, tmp_path):
     assert found == expected
     if entry.parameters:
         assert result["parameters"] == pytest.approx(float(entry.parameters.removesuffix("M")) * 1e6, rel=WITHIN)
-
-
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "pretrain" in entry.files[0]], ids=lambda e: e.name)
-def test_plan_limits_batches_of_pretraining_once(entry, tmp_path):
-    """By tokens or by sentences; and its inputs fit the positions."""
-    cfg, _ = prepare(entry, tmp_path / "text")
-    for objective in pretraining_objectives(cfg, tmp_path / "text").values():
-        assert (objective.cfg.batch_tokens is None) != (objective.cfg.batch_sentences is None)
-        assert objective.input_length.positions <= cfg.model.max_positions

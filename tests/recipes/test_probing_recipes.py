@@ -9,7 +9,6 @@ import pytest
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.probing_tasks import GROUPS
-from preprocess.commands.sample import main as write_sample
 from preprocess.config import read_config
 from recipes import concatenated, corpus, experiment, experiment_file, low_resource, unpaired, word_pairs
 from tests.tasks.tiny_text import write
@@ -19,13 +18,8 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory):
-    """A tiny corpus folder, with short validation text."""
-    folder = tmp_path_factory.mktemp("probing") / "sample"
-    write_sample([str(folder), "--documents", "40"])
-    for path in folder.glob("*/valid.*"):
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[:40]))
-    return folder
+def sample(tmp_path_factory, copy_sample):
+    return copy_sample(tmp_path_factory.mktemp("probing") / "sample")
 
 
 def write_probes(folder):
@@ -95,15 +89,15 @@ def test_a_probing_task_needs_its_own_files_only(tmp_path):
             experiment_file.check_files(steps)
 
 
-@pytest.mark.parametrize("name", ["mono/small.yaml", "small.yaml", "small"])
-def test_sentences_replace_no_text_beside_their_description(name, tmp_path, capsys):
+def test_sentences_replace_no_text_beside_their_description(tmp_path, capsys):
     (tmp_path / "mono").mkdir()
     for text in ("mono/train.en", "train.en"):
         write(tmp_path / text, ["one", "", "two"])
-    corpus.main([str(tmp_path), str(tmp_path / name), "--monolingual", "--sentences", "1"])
-    assert {(tmp_path / text).read_text() for text in ("mono/train.en", "train.en")} == {"one\n\ntwo\n"}
-    written = f"{tmp_path / name}".removesuffix(".yaml") + ".train.en"
-    assert Path(written).read_text().strip() == "one" and f"{written}: 1 of 2 sentences" in capsys.readouterr().err
+    for name in ("mono/small.yaml", "small.yaml", "small"):
+        corpus.main([str(tmp_path), str(tmp_path / name), "--monolingual", "--sentences", "1"])
+        assert {(tmp_path / text).read_text() for text in ("mono/train.en", "train.en")} == {"one\n\ntwo\n"}
+        written = f"{tmp_path / name}".removesuffix(".yaml") + ".train.en"
+        assert Path(written).read_text().strip() == "one" and f"{written}: 1 of 2 sentences" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("module", [low_resource, unpaired])
@@ -152,27 +146,12 @@ def test_little_text_is_modeled_alone_and_with_other_languages(sample, tmp_path,
 
 def test_a_pair_of_words_is_the_most_frequent_translation_of_both(tmp_path):
     (tmp_path / "bitext").mkdir()
-    lines = [
-        "Name Name",
-        "Name Bezeichnung",
-        "Name Bezeichnung",
-        "Title Titel",
-        "Heading Titel",
-        "Heading Titel",
-        "2 Zwei",
-    ]
+    lines = ["Name Name", *["Name Bezeichnung"] * 2, "Title Titel", *["Heading Titel"] * 2, "2 Zwei"]
     lines += ["End Ende", "हिन्दी Hindi", "F1 F1", "a_b c"]
     for place, code in enumerate(("en", "de")):
         write(tmp_path / f"bitext/train.en-de.{code}", [f" {line.split()[place]}" for line in lines] + ["two words"])
-    expected = [
-        ("Name", "Bezeichnung"),
-        ("Heading", "Titel"),
-        ("End", "Ende"),
-        ("हिन्दी", "Hindi"),
-        ("F1", "F1"),
-        ("a_b", "c"),
-    ]
-    assert word_pairs.word_pairs(tmp_path, "en-de") == expected
+    expected = ["Name Bezeichnung", "Heading Titel", "End Ende", "हिन्दी Hindi", "F1 F1", "a_b c"]
+    assert [" ".join(pair) for pair in word_pairs.word_pairs(tmp_path, "en-de")] == expected
     write(tmp_path / "bitext/train.en-de.de", ["zwei Wörter"] * (len(lines) + 1))
     with pytest.raises(UserError, match="no aligned lines of en-de are one word in both languages"):
         word_pairs.main([str(tmp_path), str(tmp_path / "out"), "--pairs", "en-de"])

@@ -1,5 +1,6 @@
 """Tables in ``results/`` are what the reports make of the scores that are kept there."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 ABLATIONS = "xlm,unicoder,without-word_recovery,without-paraphrase,without-cross_lingual_mlm"
 
 
+@functools.cache
 def tables(recipe, *names, **values):
     """Title -> lines of each table that an experiment's report makes of its kept scores."""
     made = Experiment(RECIPES / recipe / "experiment.yaml", [f"{name}={value}" for name, value in values.items()])
@@ -54,16 +56,12 @@ SYSTEMS = {
 NOT_SHOWN = [{"unsupervised-clm", "copy"}, {"back-translated", "copy"}, {"back-translated", "half-random"}]
 
 
-@pytest.mark.parametrize("title", ["nc-cross-lingual: accuracy", "nc-multi-language: accuracy", "minus Unicoder"])
-def test_figures_are_those_of_the_kept_scores(title):
-    """All cells of a row but its name, which the text may word otherwise."""
-    text, lines = page("unicoder"), of_systems(tables("unicoder", "comparison", models=ABLATIONS)[title])
-    rows = [row for row in lines[2:] if not row.startswith(("| majority", "| references"))]
-    assert rows and not [row for row in rows if row.split(" | ", 1)[1] not in text]
-
-
-def test_the_averages_of_qam_are_those_of_the_kept_scores():
+def test_figures_of_unicoder_are_those_of_the_kept_scores():
+    """All cells of a row but its name, which the text may word otherwise; of qam the averages."""
     text, found = page("unicoder"), tables("unicoder", "comparison", models=ABLATIONS)
+    for title in ("nc-cross-lingual: accuracy", "nc-multi-language: accuracy", "minus Unicoder"):
+        rows = [row for row in of_systems(found[title])[2:] if not row.startswith(("| majority", "| references"))]
+        assert rows and not [row for row in rows if row.split(" | ", 1)[1] not in text], title
     modes = [of_systems(found[f"qam-{mode}: accuracy"]) for mode in ("cross-lingual", "multi-language")]
     assert len(modes[0]) == len(modes[1]) == 2 + len(ABLATIONS.split(","))
     for rows in list(zip(*modes))[2:]:
@@ -217,33 +215,30 @@ def test_xlm_with_the_lower_rate_has_the_kept_scores():
     assert f"has {found[0]:.1f} % in `nc` and {found[1]:.1f} F1 in `ui`" in text
 
 
-def test_understanding_of_monotrans_has_the_kept_scores(capsys):
-    """Over three pre-trainings; the page leaves out the interval over examples of models."""
-    runs = [f"understanding-{number}" for number in (1, 2, 3)]
-    shown = printed(capsys, "monotrans", "experiment", *runs, values=["models=tokens", "seeds=1"])
-    shown = re.sub(r"\(pre-trainings ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", shown)
-    shown = (
-        shown.replace("(examples ", "(").replace("| tokens |", "| MonoTrans |").replace("spans of en", "English spans")
-    )
-    rows = [row for row in shown.splitlines() if row.startswith("| ") and "---" not in row and "average of" not in row]
-    text = page("monotrans")
-    assert len(rows) == 13 and not [row for row in rows if row not in text]
+#: recipe, experiment: files of kept scores, values, rows of the report, their number, other words of the page
+REPORTED = {
+    ("monotrans", "experiment"): (
+        *([f"understanding-{number}" for number in (1, 2, 3)], ["models=tokens", "seeds=1"]),
+        *(r"\| (?!---|.*average of)", 13, {"| tokens |": "| MonoTrans |", "spans of en": "English spans"}),
+    ),
+    ("veco", "ablation-lohelp"): (["ablation"], ["others=de,es,fr,ru,zh"], r"\| .* \| \d\d\.\d", 6, {}),
+    ("xlm", "many-to-many"): (["many-to-many"], [], r"\| (temperature \d|source copied) \|", 3, {}),
+    ("xlm", "low-resource-toy"): (["low-resource"], [], r"\| (.+) \| ([\d.]+) \| ([\d.]+) \|$", 5, {}),
+}
 
 
-def test_the_ablation_of_veco_has_the_kept_scores(capsys):
-    """Intervals are those over seeds, where there are some."""
-    shown = printed(capsys, "veco", "ablation-lohelp", "ablation", values=["others=de,es,fr,ru,zh"])
-    shown = re.sub(r"\(seeds ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", shown)
-    rows = [row for row in shown.replace("(examples ", "(").splitlines() if re.match(r"\| .* \| \d\d\.\d", row)]
-    text = page("veco")
-    assert len(rows) == 6 and not [row for row in rows if row not in text]
-
-
-def test_language_models_of_little_text_have_the_kept_scores(capsys):
-    shown, text = printed(capsys, "xlm", "low-resource-toy", "low-resource"), page("xlm")
-    rows = re.findall(r"^\| (.+) \| ([\d.]+) \| ([\d.]+) \|$", shown, re.MULTILINE)
-    lines = [f"| {name} | {piece} | {float(word):,.0f} |" for name, piece, word in rows]
-    assert len(lines) == 5 and not [line for line in lines if line not in text]
+@pytest.mark.parametrize("recipe, experiment", REPORTED)
+def test_rows_of_the_page_are_those_of_the_report(recipe, experiment, capsys):
+    """Where there are intervals over seeds or pre-trainings, the page leaves out those over examples."""
+    names, values, row, number, words = REPORTED[recipe, experiment]
+    shown = printed(capsys, recipe, experiment, *names, values=values)
+    shown = re.sub(r"\((?:seeds|pre-trainings) ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", shown)
+    for old, new in {"(examples ": "(", **words}.items():
+        shown = shown.replace(old, new)
+    rows = [line for line in shown.splitlines() if re.match(row, line)]
+    if experiment == "low-resource-toy":  # perplexities of words are rounded
+        rows = [re.sub(r"([\d.]+) \|$", lambda match: f"{float(match[1]):,.0f} |", line) for line in rows]
+    assert len(rows) == number and not [line for line in rows if line not in page(recipe)]
 
 
 def test_word_embeddings_have_the_kept_scores(capsys):
@@ -267,12 +262,6 @@ def percent(cell):
     """``0.128 (0.111–0.145)`` -> ``12.8 (11.1–14.5)``; without the interval if it has no width."""
     shown = re.sub(r"\d\.\d{3}", lambda match: f"{100 * float(match[0]):.1f}", cell)
     return shown.split(" ")[0] if len(set(re.findall(r"[\d.]+", shown))) == 1 else shown
-
-
-def test_translation_in_many_directions_has_the_kept_scores(capsys):
-    shown, text = printed(capsys, "xlm", "many-to-many", "many-to-many"), page("xlm")
-    rows = [line for line in shown.splitlines() if re.match(r"\| (temperature \d|source copied) \|", line)]
-    assert len(rows) == 3 and not [row for row in rows if row not in text]
 
 
 @pytest.mark.parametrize(

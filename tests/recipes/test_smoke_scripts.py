@@ -21,11 +21,19 @@ def run(script, folder, *arguments):
     )
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=str)
-def test_wrong_argument_from_another_folder(tmp_path, script):
-    done = run(script, tmp_path, "wrong=x")
+def test_they_run_their_experiments_from_another_folder(tmp_path):
+    """All have the lines of the first but for the experiment's file, its options and the extras."""
+    done = run(SCRIPTS[0], tmp_path, "wrong=x")
     assert done.returncode == 1 and done.stderr.startswith("fairseq_xl: error: wrong=x: expected name=value"), done
     assert not list(tmp_path.iterdir())
+    for script in SCRIPTS:
+        *shared, last = (RECIPES / script).read_text(encoding="utf-8").split("\nset -")[1].splitlines()
+        assert shared == [
+            *("euo pipefail", 'root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)', 'cd "$root"'),
+            "XL_EXTRAS=${XL_EXTRAS:-recipes,embeddings} " * (script.stem == "smoke-unmt") + ". recipes/environment.sh",
+        ], script
+        file = rf"exec python -m recipes.experiment recipes/({script.parent}/[\w-]+\.yaml)( --\w+ \d+)* \"\$@\""
+        assert (RECIPES / re.fullmatch(file, last)[1]).is_file(), script
 
 
 #: those of xlm are run by test_unsupervised.py, that of lohelp by test_lohelp.py

@@ -7,50 +7,19 @@ import shutil
 
 import pytest
 
-from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import expanded
 from preprocess.commands.prepare import main as preprocess
-from preprocess.commands.sample import main as write_sample
 from recipes import experiment, experiment_file
 from recipes.experiment_file import Experiment
 from recipes.settings import Digests
-from tests.recipes.configurations import RECIPES, XLM, build, configuration, objectives_of
+from tests.recipes.configurations import RECIPES
 from tests.recipes.scripts import run, write_pairs
 from tests.recipes.unicoder_script import COMPARISON, FINETUNE, accuracies, drive, write
 
 pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "unicoder/config"
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
-SIZES = {"paper": [CONFIG / "pretrain.yaml"], "toy": [CONFIG / "pretrain.yaml", CONFIG / "toy.yaml"]}
-CLASSIFICATION = {
-    "paper": [XLM / "finetune.yaml", CONFIG / "finetune.yaml"],
-    "toy": [XLM / "finetune.yaml", CONFIG / "finetune.yaml", CONFIG / "finetune-toy.yaml"],
-}
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_all_five_tasks_in_every_update_with_several_languages_drawn_uniformly(size, dictionary):
-    cfg = configuration(SIZES[size])
-    built = objectives_of(cfg, dictionary)
-    assert list(built) == FIVE and cfg.task.schedule == "cycle"  # U2
-    assert (cfg.task.batches_per_update or cfg.optimization.update_freq[0]) % 5 == 0
-    assert all(objective.cfg.mixed and objective.cfg.alpha == 0 for objective in built.values())  # U2
-    assert all(objective.input_length.positions <= cfg.model.max_positions for objective in built.values())
-
-
-@pytest.mark.parametrize("laid_over", [[], ["toy.yaml"], ["xglue.yaml"]], ids=["paper", "toy", "xglue"])
-def test_every_pretraining_ends(laid_over):
-    cfg = configuration([CONFIG / name for name in ("pretrain.yaml", *laid_over)])
-    assert (cfg.optimization.max_update > 0) == bool(laid_over) == (cfg.checkpoint.patience <= 0)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_a_classifier_starts_from_the_pretraining_of_its_size(size, dictionary):
-    pretrained = build(configuration(SIZES[size]), dictionary).state_dict()
-    recipient = build(configuration(CLASSIFICATION[size]), dictionary).state_dict()
-    _, new = copy_stack(recipient, pretrained, "encoder", size)
-    assert new == []
 
 
 def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, capsys):
@@ -74,64 +43,45 @@ def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, capsys):
     assert "| majority | 50.0 | 50.0 | 50.0 |" in alone and "| majority | 50.0 | 50.0 | 50.0 |" in together
 
 
-def refused(*values, output, only="cross-lingual"):
-    """The sentence that fine-tuning ends with; nothing is written."""
-    with pytest.raises(UserError) as error:
-        drive(FINETUNE, *values, output=output, only=[only])
-    assert not output.exists()
-    return str(error.value)
-
-
-@pytest.fixture
-def files(tmp_path):
-    """Empty task files in which training text of other languages than the source is in the second folder."""
-    folder = tmp_path / "task files"
-    (folder / "translate_train").mkdir(parents=True)
+def test_task_files_are_looked_for_before_anything_begins(tmp_path):
+    """Empty ones, compressed ones too; training text of other languages than the source is in the second folder."""
+    files, save = tmp_path / "task files", tmp_path / "save"
     for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
-        (folder / f"{name}.tsv").touch()
+        (files / f"{name}.tsv").parent.mkdir(parents=True, exist_ok=True)
+        (files / f"{name}.tsv").touch()
     (tmp_path / "data").mkdir()
     (tmp_path / "data/dict.txt").touch()
-    return folder
-
-
-@pytest.mark.parametrize(
-    "step, missing",
-    [
-        ("cross-lingual", "test.de"),
-        ("multi-language", "valid.de"),
-        ("translate-train", "train.de"),
-        ("translate-test", "valid.en"),
-        ("matrix", "train.de"),
-    ],
-)
-def test_task_files_are_looked_for_before_anything_begins(tmp_path, files, step, missing):
-    """Compressed ones serve as well."""
-    (found,) = files.rglob(f"{missing}.tsv")
     values = [f"data={tmp_path}/data", f"files={files}", "others=de"]
-    chosen = Experiment(FINETUNE, values, tmp_path / "save").select([step])
-    chosen = [each for each in chosen if not each.name.startswith("translat")]  # no translated test set here
-    for suffix in ("", ".gz", ".xz", ".zst"):
+
+    def refused(step):
+        with pytest.raises(UserError) as error:
+            drive(FINETUNE, *values, output=save, only=[step])
+        assert not save.exists()
+        return str(error.value)
+
+    for step, missing, suffix in (
+        *(("cross-lingual", "test.de", ""), ("multi-language", "valid.de", ".gz"), ("matrix", "train.de", ".zst")),
+        *(("translate-train", "train.de", ".xz"), ("translate-test", "valid.en", "")),
+    ):
+        chosen = Experiment(FINETUNE, values, save).select([step])
+        (found,) = files.rglob(f"{missing}.tsv")
         there = found.rename(f"{files}/{missing}.tsv{suffix}")
-        experiment_file.check_files(chosen)
-        there.rename(found)
-    found.unlink()
-    assert f": {missing}.tsv: no such file in {files}" in refused(*values, output=tmp_path / "save", only=step)
-
-
-def test_translations_of_the_test_set_are_looked_for_before_training(tmp_path, files):
-    values = [f"data={tmp_path}/data", f"files={files}", "others=de"]
+        # there is no translated test set here
+        experiment_file.check_files([each for each in chosen if not each.name.startswith("translat")])
+        there.unlink()
+        assert f": {missing}.tsv: no such file in {files}" in refused(step)
+        found.touch()
     sentence = f"step translated/de: test.en.tsv: no such file in {files}/translate_test/de"
-    assert refused(*values, output=tmp_path / "save", only="translate-test") == sentence
+    assert refused("translate-test") == sentence
 
 
 def test_recipes_find_compressed_task_files(tmp_path):
     """Of the checks before anything runs; Python reads the files."""
-    for suffix in ("", ".gz", ".xz", ".zst"):
-        (tmp_path / f"train.en.tsv{suffix}").write_text("")
-        succeed("bash", "-c", '. recipes/common.sh; check_files "$1" train en', "any", tmp_path)
-        done = run("bash", "-c", '. recipes/common.sh; check_files "$1" train de', "any", str(tmp_path))
-        assert done.returncode == 2 and "train.de.tsv" in done.stderr
-        (tmp_path / f"train.en.tsv{suffix}").unlink()
+    for code, suffix in {"en": "", "de": ".gz", "fr": ".xz", "ru": ".zst"}.items():
+        (tmp_path / f"train.{code}.tsv{suffix}").write_text("")
+    script = '. recipes/common.sh; for code in en de fr ru es; do check_files "$1" train $code; echo $code; done'
+    done = run("bash", "-c", script, "any", tmp_path)
+    assert done.returncode == 2 and done.stdout.split() == "en de fr ru".split() and "train.es.tsv" in done.stderr
     scripts = [path.read_text(encoding="utf-8") for path in RECIPES.rglob("*.sh")]
     assert scripts and not [text for text in scripts if re.search(r"\[ (! )?-f [^]]*(tsv|src|translated|split)", text)]
 
@@ -154,31 +104,16 @@ def test_a_planted_link_is_not_written_through(tmp_path):
     assert {path.name for path, text in scripts.items() if ".tmp" in text} == {"common.sh"}
 
 
-def inputs(file, step, output, *values):
-    """Names of the input files that a step is bound to; those in the output folder begin with {output}."""
-    made = Experiment(file, values, output)
-    (step,) = made.select([step])[-1:]
-    return set(step.record(Digests())["files"])
-
-
-@pytest.mark.parametrize("model, of_negatives", [("xlm", False), ("unicoder", True), ("without-paraphrase", False)])
-def test_the_comparison_is_bound_to_what_a_model_depends_on(tmp_path, model, of_negatives):
+def test_the_comparison_is_bound_to_what_a_model_depends_on(tmp_path):
+    """Files in the output folder begin with {output}; only Unicoder reads the negatives."""
     for name in ("data-bin/dict.txt", "dan/mined.json", "start/checkpoint_last.pt"):
         write(tmp_path / name, {})
-    configurations = [f"recipes/unicoder/{name}.yaml" for name in ("config/pretrain", "config/toy", "lohelp/pretrain")]
-    expected = {*configurations, "{output}/data-bin", "{output}/start/checkpoint_last.pt"}
-    expected |= {"{output}/dan/mined.json"} if of_negatives else set()
-    assert inputs(COMPARISON, f"pretrain/{model}", tmp_path) == expected
-
-
-def test_what_is_trained_for_the_comparison_is_bound_to_its_configurations(tmp_path):
-    configurations = [f"recipes/unicoder/{name}.yaml" for name in ("config/dan", "config/dan-toy", "lohelp/dan")]
-    assert inputs(COMPARISON, "mine", tmp_path) == {*configurations}
-    unicoder = [f"recipes/unicoder/{name}.yaml" for name in ("config/finetune", "config/finetune-toy")]
-    for task in ("nc", "qam"):
-        expected = {*unicoder, f"recipes/unicoder/lohelp/classify-{task}.yaml", "recipes/xlm/config/finetune.yaml"}
-        found = inputs(COMPARISON, f"classify/random/{task}/cross-lingual/1", tmp_path, "corpus=absent/corpus")
-        assert found == expected
+    steps = {step.name: step for step in Experiment(COMPARISON, (), tmp_path).select([])}
+    names = ("config/pretrain", "config/toy", "lohelp/pretrain")
+    expected = {f"recipes/unicoder/{name}.yaml" for name in names}
+    expected |= {"{output}/data-bin", "{output}/start/checkpoint_last.pt"}
+    for model, more in (("xlm", set()), ("unicoder", {"{output}/dan/mined.json"}), ("without-paraphrase", set())):
+        assert set(steps[f"pretrain/{model}"].record(Digests())["files"]) == expected | more
 
 
 def test_models_read_as_much_in_an_update(tmp_path):
@@ -213,12 +148,10 @@ def test_a_start_that_is_missing(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def nano(tmp_path_factory):
+def nano(tmp_path_factory, copy_sample):
     """A tiny sample in two languages, binarised."""
     folder = tmp_path_factory.mktemp("unicoder")
-    write_sample([str(folder / "sample"), "--documents", "40"])
-    for path in (*folder.glob("sample/*/valid.*"), *folder.glob("sample/tasks/nc/[vt][ae][ls]*")):
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[: 16 if path.suffix == ".tsv" else 60]))
+    copy_sample(folder / "sample")
     texts = {code: f"{{train: sample/mono/train.{code}, valid: sample/mono/valid.{code}}}" for code in ("en", "de")}
     (folder / "corpus.yaml").write_text(
         "languages: [en, de]\nvocabulary: {model: unigram, size: 300}\nmonolingual:\n"
@@ -312,13 +245,9 @@ def test_four_modes(nano, finetune, mode):
     test = {code: (nano / f"sample/tasks/nc/test.{code}.tsv").read_text().splitlines() for code in ("en", "de")}
     for code in test:
         assert [row[1] for row in predictions(folder, code)] == [line.split("\t")[0] for line in test[code]]
-
-
-def test_translate_test_equals_source_with_perfect_translations(finetune):
-    folder = finetune("translate-test", "cross-lingual")
-    scores = json.loads((folder / "translate-test/scores.json").read_text())["languages"]
-    assert scores["de"] == scores["en"]
-    assert predictions(folder / "translate-test", "de") == predictions(folder / "cross-lingual", "en")
+    if mode == "translate-test":  # with perfect translations
+        assert scores["languages"]["de"] == scores["languages"]["en"]
+        assert predictions(folder, "de") == predictions(finetune("cross-lingual") / "cross-lingual", "en")
 
 
 #: study -> its rows

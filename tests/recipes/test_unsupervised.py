@@ -28,12 +28,23 @@ def read(path):
     return path.read_text(encoding="utf-8")
 
 
+def divided(folder, pages, *arguments, mono=None):
+    """The folder of the unpaired halves of pages, and the sides of its training text: name -> content."""
+    write_pages(folder / "text", pages)
+    if mono:
+        (folder / "text/mono").mkdir()
+        (folder / "text/mono/train.en").write_text(mono, encoding="utf-8")
+    unpaired.main([str(folder / "text"), str(folder / "out"), *arguments])
+    return folder / "out", {path.name: read(path) for path in (folder / "out").glob("*/train.*")}
+
+
+FIVE = [["a", "b"], ["c"], ["d"], ["e", "f"], ["g"]]
+
+
 def test_pages_are_of_one_language_each(tmp_path):
-    write_pages(tmp_path / "text", [["a", "b"], ["c"], ["d"], ["e", "f"], ["g"]])
-    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--langs", "en,de", "--vocabulary", "300"])
-    assert read(tmp_path / "out/mono/train.en") == "a\nb\n\nd\n\ng\n"
-    assert read(tmp_path / "out/mono/train.de") == "C\n\nE\nF\n"
-    described = yaml.safe_load(read(tmp_path / "out/corpus.yaml"))
+    out, texts = divided(tmp_path, FIVE, "--langs", "en,de", "--vocabulary", "300")
+    assert texts == {"train.en": "a\nb\n\nd\n\ng\n", "train.de": "C\n\nE\nF\n"}
+    described = yaml.safe_load(read(out / "corpus.yaml"))
     assert described["languages"] == ["en", "de"] and described["vocabulary"]["size"] == 300
     assert set(described["bitext"]["en-de"]) == {"valid", "test"}
     assert described["monolingual"]["de"]["valid"] == f"{tmp_path}/text/bitext/valid.en-de.de"
@@ -41,37 +52,25 @@ def test_pages_are_of_one_language_each(tmp_path):
 
 def test_a_share_of_the_pages_stays_parallel(tmp_path):
     """Two of five pages, at equal distances: the third and the fifth."""
-    write_pages(tmp_path / "text", [["a", "b"], ["c"], ["d"], ["e", "f"], ["g"]])
-    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--parallel", "0.4"])
-    assert read(tmp_path / "out/bitext/train.en-de.en") == "d\n\ng\n"
-    assert read(tmp_path / "out/bitext/train.en-de.de") == "D\n\nG\n"
-    assert read(tmp_path / "out/mono/train.en") == "a\nb\n\ne\nf\n" and read(tmp_path / "out/mono/train.de") == "C\n"
-    assert yaml.safe_load(read(tmp_path / "out/corpus.yaml"))["bitext"]["en-de"]["train"].endswith("train.en-de")
-
-
-def test_parallel_pages_are_of_all_parts_of_the_text(tmp_path):
-    """A corpus is sorted by application: ten pages of one, then thirty of another."""
-    write_pages(tmp_path / "text", [["a"]] * 10 + [["b"]] * 30)
-    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--parallel", "0.1"])
-    assert read(tmp_path / "out/bitext/train.en-de.en").split() == ["a", "b", "b", "b"]
+    out, texts = divided(tmp_path / "five", FIVE, "--parallel", "0.4")
+    pairs = {"train.en-de.en": "d\n\ng\n", "train.en-de.de": "D\n\nG\n"}
+    assert texts == pairs | {"train.en": "a\nb\n\ne\nf\n", "train.de": "C\n"}
+    assert yaml.safe_load(read(out / "corpus.yaml"))["bitext"]["en-de"]["train"].endswith("train.en-de")
+    # of all parts of the text: a corpus is sorted by application, ten pages of one, then thirty of another
+    _, texts = divided(tmp_path / "sorted", [["a"]] * 10 + [["b"]] * 30, "--parallel", "0.1")
+    assert texts["train.en-de.en"].split() == ["a", "b", "b", "b"]
 
 
 def test_pages_that_only_one_language_has_follow(tmp_path):
     """Those with a line of the parallel text, of either half, are left out."""
-    write_pages(tmp_path / "text", [["a"], ["b"]])
-    (tmp_path / "text/mono").mkdir()
-    (tmp_path / "text/mono/train.en").write_text("a\nx\n\nb\n\ny\nz\n", encoding="utf-8")
-    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out")])
-    assert read(tmp_path / "out/mono/train.en") == "a\n\ny\nz\n" and read(tmp_path / "out/mono/train.de") == "B\n"
+    _, texts = divided(tmp_path, [["a"], ["b"]], mono="a\nx\n\nb\n\ny\nz\n")
+    assert texts == {"train.en": "a\n\ny\nz\n", "train.de": "B\n"}
 
 
 def test_translations_that_both_halves_have_are_counted(tmp_path, capsys):
     """English has pages 1, 3 and one of its own, German has page 2. "b" and "c" are in page 2, too; "d" is not."""
-    write_pages(tmp_path / "text", [["a", "b", "b"], ["b", "c"], ["d", "c"]])
-    (tmp_path / "text/mono").mkdir()
-    (tmp_path / "text/mono/train.en").write_text("x\n", encoding="utf-8")
-    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out")])
-    counts = json.loads(read(tmp_path / "out/manifest.json"))
+    out, _ = divided(tmp_path, [["a", "b", "b"], ["b", "c"], ["d", "c"]], mono="x\n")
+    counts = json.loads(read(out / "manifest.json"))
     assert counts == {"en": {"lines": 6, "translated": 3}, "de": {"lines": 2, "translated": 2}}
     assert capsys.readouterr().err.splitlines() == [
         "en: 3 of 6 lines have a translation in the text of de",
@@ -79,39 +78,28 @@ def test_translations_that_both_halves_have_are_counted(tmp_path, capsys):
     ]
 
 
-@pytest.mark.parametrize("share", ["0", "1"])
-def test_text_without_empty_lines(tmp_path, share):
-    write_pages(tmp_path / "text", [["a", "b", "c"]])
-    with pytest.raises(UserError, match="train.en-de has one page: empty lines separate pages"):
-        unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--parallel", share])
-    assert not (tmp_path / "out").exists()
-
-
-def test_text_that_stays_parallel_as_a_whole(tmp_path):
-    write_pages(tmp_path / "text", [["a"], ["b"], ["c"]])
-    with pytest.raises(UserError, match=r"--parallel 1.0: none of the 3 pages of .*train.en-de is left as text of en"):
-        unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--parallel", "1"])
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--langs", "en"], "--langs en: name two languages"),
-        (["--langs", "en,fr"], "has no parallel text of en and fr"),
-        (["--parallel", "1.5"], "--parallel 1.5: expected a share from 0 to 1"),
-    ],
-)
-def test_mistakes(tmp_path, arguments, message):
-    write_pages(tmp_path / "text", [["a"], ["b"]])
-    with pytest.raises(UserError, match=message):
-        unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), *arguments])
-
-
-def test_pages_that_are_not_aligned(tmp_path):
-    write_pages(tmp_path / "text", [["a"], ["b"]])
-    (tmp_path / "text/bitext/train.en-de.de").write_text("A\nB\n", encoding="utf-8")
+def test_text_that_cannot_be_divided(tmp_path):
+    one = "train.en-de has one page: empty lines separate pages"
+    for number, (pages, arguments, message) in enumerate(
+        (
+            ([["a", "b", "c"]], ["--parallel", "0"], one),
+            ([["a", "b", "c"]], ["--parallel", "1"], one),
+            (
+                [["a"]] * 3,
+                ["--parallel", "1"],
+                "--parallel 1.0: none of the 3 pages of .*train.en-de is left as text of en",
+            ),
+            ([["a"], ["b"]], ["--langs", "en"], "--langs en: name two languages"),
+            ([["a"], ["b"]], ["--langs", "en,fr"], "has no parallel text of en and fr"),
+            ([["a"], ["b"]], ["--parallel", "1.5"], "--parallel 1.5: expected a share from 0 to 1"),
+        )
+    ):
+        with pytest.raises(UserError, match=message):
+            divided(tmp_path / str(number), pages, *arguments)
+        assert not (tmp_path / str(number) / "out").exists()
+    (tmp_path / "5/text/bitext/train.en-de.de").write_text("A\nB\n", encoding="utf-8")
     with pytest.raises(UserError, match="the pages of en and de differ in their numbers of lines"):
-        unpaired.main([str(tmp_path / "text"), str(tmp_path / "out")])
+        unpaired.main([str(tmp_path / "5/text"), str(tmp_path / "out")])
 
 
 @pytest.fixture(scope="module")

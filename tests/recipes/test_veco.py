@@ -10,7 +10,6 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.result_tables import table
 from preprocess.commands.prepare import main as preprocess
-from preprocess.commands.sample import main as write_sample
 from preprocess.readers.wmt.read_wmt import main as read_wmt
 from recipes import experiment, report
 from recipes.experiment_file import Experiment
@@ -37,10 +36,10 @@ SHAPE = "embed-dim: 16\nffn-dim: 32\nheads: 2\n"
 
 
 @pytest.fixture(scope="module")
-def pretrained(tmp_path_factory):
+def pretrained(tmp_path_factory, copy_sample):
     """A folder with data-bin, mlm and, from its weights, veco: two updates each; what pretrain.sh showed."""
     folder = tmp_path_factory.mktemp("veco")
-    write_sample([str(folder / "sample"), "--documents", "30"])
+    copy_sample(folder / "sample")
     (folder / "corpus.yaml").write_text(CORPUS)
     assert preprocess([str(folder / "corpus.yaml"), str(folder / "data-bin")]) == 0
     (folder / "nano.yaml").write_text(NANO + SHAPE)

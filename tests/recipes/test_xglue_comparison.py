@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.commands import main as fairseq_xl_command
 from fairseq_xl.errors import UserError
 from preprocess.commands.sample import main as write_sample
@@ -13,54 +12,10 @@ from preprocess.readers.xglue_generation import main as read_release
 from recipes import experiment
 from recipes.experiment_file import Experiment
 from recipes.report import Report
-from tests.recipes.configurations import RECIPES, XLM, build, configuration, objectives_of
+from tests.recipes.configurations import RECIPES
 from tests.tasks.conftest import data_bin  # noqa: F401
 
 XGLUE, LOHELP = RECIPES / "xglue", RECIPES / "lohelp"
-
-
-def pretraining(name):
-    return configuration(
-        [XGLUE / f"config/{name}.yaml", XGLUE / f"config/{name}-toy.yaml", XGLUE / f"lohelp/{name}.yaml"]
-    )
-
-
-def finetuning(*flags):
-    files = [XGLUE / f"config/{name}.yaml" for name in ("generation", "generation-toy")]
-    return configuration([*files, XGLUE / "lohelp/titles.yaml"], *flags)
-
-
-def test_both_are_pretrained_on_as_many_tokens(dictionary):
-    budgets = []
-    for name in ("xdae", "xfnp"):
-        cfg = pretraining(name)
-        (objective,) = objectives_of(cfg, dictionary).values()
-        settings = objective.cfg
-        budgets.append(
-            (
-                cfg.optimization.max_update,
-                (cfg.optimization.update_freq, cfg.task.batches_per_update),
-                settings.batch_tokens,
-                settings.length,
-                settings.mixed,
-                settings.alpha,
-            )
-        )
-        assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update
-    assert budgets[0] == budgets[1]
-
-
-def test_all_start_from_what_fits(dictionary):
-    xlm = build(configuration([XLM / "pretrain.yaml", LOHELP / "pretrain.yaml"]), dictionary).state_dict()
-    xdae = build(pretraining("xdae"), dictionary).state_dict()
-    titles = build(finetuning(), dictionary).state_dict()
-    for recipient in (xdae, titles):
-        assert copy_stack(recipient, xlm, "encoder", "xlm")[1] == []
-        new = copy_stack(recipient, xlm, "decoder", "xlm")[1]
-        assert new and all(".cross_attention" in key for key in new)
-    for stack in ("encoder", "decoder"):
-        assert copy_stack(titles, xdae, stack, "xdae")[1] == []
-    assert finetuning().optimization.max_epoch == 0 and finetuning().optimization.max_update > 0  # equal updates
 
 
 def around(value, half):
@@ -89,9 +44,13 @@ def tables(folder, first, *overrides):
 
 
 def test_tables_over_seeds_over_examples_and_of_what_was_not_run(tmp_path):
+    """Those of wrong languages have the references, those of denoising the copies."""
     for seed, english in ((1, 10.0), (2, 14.0)):
-        scored(tmp_path / f"xdae/ntg-pivot-{seed}", bleu=(english, 2.0), rouge_l=(20.0, 30.0))
+        scored(
+            tmp_path / f"xdae/ntg-pivot-{seed}", bleu=(english, 2.0), rouge_l=(20.0, 30.0), wrong_language=(50.0, 10.0)
+        )
     scored(tmp_path / "random/ntg-pivot-1", bleu=(1.0, 2.0))
+    scored(tmp_path / "xfnp/denoise", bleu=(40.0, 50.0))
     (rows,) = tables(tmp_path, "BLEU-4, cased", "models=random,xdae,xfnp", "seeds=1,2")
     assert rows[0] == "| BLEU-4, cased | en | de | average |" and rows[2] == "| random |  |  |  |"
     # Student's t of two seeds is 12.706, the error half their difference: logit 12 % = -1.992 ± 0.254 / (0.12 · 0.88)
@@ -99,10 +58,6 @@ def test_tables_over_seeds_over_examples_and_of_what_was_not_run(tmp_path):
     assert rows[3] == "| xDAE | 12.0 (1.2–60.2) | 2.0 | 7.0 (1.1–34.6) |" and rows[4] == "| xFNP |  |  |  |"
     (rows,) = tables(tmp_path, "ROUGE-L", "models=xdae", "seeds=1")  # the other mode's table has no scores
     assert rows[2:] == ["| xDAE | 20.0 (19.0–21.0) | 30.0 (28.0–32.0) | 25.0 |"]
-
-
-def test_table_of_wrong_languages_has_the_references(tmp_path):
-    scored(tmp_path / "xdae/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(50.0, 10.0))
     scored(tmp_path / "xfnp/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(None, 20.0))
     (rows,) = tables(tmp_path, "outputs in a wrong language, %", "models=xdae,xfnp", "seeds=1")
     assert rows[2:] == [
@@ -110,6 +65,8 @@ def test_table_of_wrong_languages_has_the_references(tmp_path):
         "| xFNP |  | 20.0 (18.0–22.0) |  |",
         "| references | 5.0 | 6.0 | 5.5 |",
     ]
+    (rows,) = tables(tmp_path, "denoising: BLEU-4, cased")
+    assert rows[2:] == [f"| xFNP{more} | 40.0 ± 1.0 | 50.0 ± 2.0 | 45.0 |" for more in ("", ", its input copied")]
 
 
 def test_the_first_words_are_as_many_as_score_best_on_validation_text(tmp_path, capsys):
@@ -138,15 +95,6 @@ def test_the_first_words_are_as_many_as_score_best_on_validation_text(tmp_path, 
     rows, _ = tables(output, "ROUGE-L", "others=zh", "models=xdae", "seeds=1,2")
     # F1 of the longest common subsequences: of "Save all" 2 of 2 and 2 of 3 words, of 打开 and 打印 1 of 2 and 1 of 2
     assert re.fullmatch(r"\| the page's first words \| 40.0 \(.* \| 50.0( \(.*)? \| 45.0 \|", rows[-1])
-
-
-def test_table_of_denoising_has_the_copies(tmp_path):
-    scored(tmp_path / "xfnp/denoise", bleu=(40.0, 50.0))
-    (rows,) = tables(tmp_path, "denoising: BLEU-4, cased")
-    assert rows[2:] == [
-        "| xFNP | 40.0 ± 1.0 | 50.0 ± 2.0 | 45.0 |",
-        "| xFNP, its input copied | 40.0 ± 1.0 | 50.0 ± 2.0 | 45.0 |",
-    ]
 
 
 def test_ten_outputs_beside_source_and_reference(tmp_path):
@@ -211,9 +159,9 @@ def test_comparison_on_a_corpus_folder(warm, tmp_path, capsys):
 # Studies: recipes/xglue/sweep.yaml on files as XGLUE has them
 
 
-def written_release(root, task):
+def written_release(root, task, copy_sample):
     """XGLUE's files of a task, of the bundled sample's titles: training text in English only."""
-    write_sample([str(root / "sample"), "--documents", "40"])
+    copy_sample(root / "sample")
     folder = root / "release" / task.upper()
     folder.mkdir(parents=True)
     for path in (root / "sample/tasks/ntg").iterdir():
@@ -226,14 +174,14 @@ def written_release(root, task):
 
 
 @pytest.fixture(scope="module")
-def official(tmp_path_factory):
+def official(tmp_path_factory, copy_sample):
     """A function: task -> the folder that the reader writes of XGLUE's files of it."""
     root = tmp_path_factory.mktemp("official")
 
     def read(task):
         folder = root / task
         if not folder.exists():
-            release = written_release(root / f"{task}-release", task)
+            release = written_release(root / f"{task}-release", task, copy_sample)
             assert read_release([task, str(release), str(folder), "--langs", "en,de"]) == 0
         return folder
 

@@ -8,14 +8,14 @@ import shutil
 import pytest
 import sacrebleu
 
-from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation_scores as scores, xglue
 from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.evaluation.prediction_folders import Origin, check_same_origin, write_origin
 from recipes.best_of_grid import join_outputs
 from tests.command_line import cli
-from tests.recipes.configurations import RECIPES, build, configuration
+from tests.commands import load
+from tests.recipes.configurations import RECIPES
 from tests.recipes.scripts import run
 from tests.tasks.conftest import data_bin  # noqa: F401
 from tests.tasks.titles import SPLITS, write_titles
@@ -23,34 +23,6 @@ from tests.tasks.titles import SPLITS, write_titles
 pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "xglue/config"
 FIRST = CONFIG / "generation.yaml"
-#: name -> (pre-training, fine-tuning)
-SIZES = {
-    "xdae": (["xdae"], []),
-    "xfnp": (["xfnp"], ["generation-xfnp"]),
-    "xdae toy": (["xdae", "xdae-toy"], ["generation-toy"]),
-}
-
-
-def finetuning(size):
-    return configuration([FIRST, *(CONFIG / f"{name}.yaml" for name in SIZES[size][1])])
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_fine_tuning_starts_from_the_pretraining_of_its_size(size, dictionary):
-    pretrained = build(configuration([CONFIG / f"{name}.yaml" for name in SIZES[size][0]]), dictionary).state_dict()
-    recipient = build(finetuning(size), dictionary).state_dict()
-    for stack in ("encoder", "decoder"):
-        assert copy_stack(recipient, pretrained, stack, size)[1] == []
-
-
-def test_the_papers_values():
-    xdae, xfnp = finetuning("xdae"), finetuning("xfnp")
-    assert (xdae.dataset.batch_size, xdae.optimization.lr, xdae.lr_scheduler._name) == (32, [5e-6], "fixed")  # G7
-    assert (xfnp.dataset.batch_size, xfnp.optimization.lr) == (64, [1e-4])  # G7
-    assert xfnp.lr_scheduler.warmup_updates == 1000  # G7
-    for cfg in (xdae, xfnp):
-        assert cfg.checkpoint.best_checkpoint_metric == "ppl" and not cfg.checkpoint.maximize_best_checkpoint_metric
-        assert cfg.task.length == 512  # G5
 
 
 def succeed(*command, **environment):
@@ -77,6 +49,18 @@ def nano(data_bin, tmp_path_factory):
         configs = ["--config", CONFIG / f"{name}.yaml", "--config", CONFIG / f"{name}-toy.yaml"]
         succeed("bash", "recipes/xglue/pretrain.sh", data_bin, folder / name, "random", *configs, *NANO, *few)
     return folder
+
+
+def test_pretraining_starts_from_a_checkpoint_and_goes_on(nano, data_bin, tmp_path):
+    path, configs = (
+        nano / "xdae/checkpoint_last.pt",
+        [f"--config={CONFIG}/{name}.yaml" for name in ("xdae", "xdae-toy")],
+    )
+    command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path, path, *configs, *NANO, "--warmup-updates", 1]
+    told = succeed(*command, "--max-update", 1, "--lr", 0, "--no-epoch-checkpoints").stdout
+    assert f"decoder from {path}" in told and load(path).keys() == load(tmp_path / "checkpoint_last.pt").keys()
+    told = succeed(*command, "--max-update", 2).stdout
+    assert "Loaded checkpoint" in told and "@ 1 updates" in told
 
 
 def command_of(nano, data, mode, folder, *more):
@@ -149,15 +133,11 @@ def test_outputs_of_several_checkpoints_are_joined(tmp_path):
             check_same_origin(outputs.values())
 
 
-def test_our_warnings_are_shown(pivot):
-    """Those of fairseq-generate too."""
-    warning = r"WARNING \| fairseq_xl.objectives.generation \| test: of 11 examples \d+ sources have more than 8 tokens"
-    assert re.search(warning, pivot[1])
-
-
 def test_repeated_run_generates_only_what_is_missing(nano, pivot):
-    """Of two languages without outputs, one was interrupted; other settings are refused."""
-    command, folder = pivot[0], nano / "pivot"
+    """Of two languages without outputs, one was interrupted; other settings are refused; warnings were shown."""
+    (command, told), folder = pivot, nano / "pivot"
+    warning = r"WARNING \| fairseq_xl.objectives.generation \| test: of 11 examples \d+ sources have more than 8 tokens"
+    assert re.search(warning, told)
     log, result = (folder / "train.log").read_text(), (folder / "scores.json").read_text()
     (folder / "scores.json").unlink()
     outputs = {path.parent.name: path for path in folder.glob("outputs/*/generate-test.txt")}
@@ -174,8 +154,8 @@ def test_repeated_run_generates_only_what_is_missing(nano, pivot):
     entry = '"epoch": 1, "valid_loss"'
     assert (folder / "train.log").read_text().count(entry) == log.count(entry) > 0
     done = run(*map(str, command))
-    told = "then --generate --beam 1, now --generate nothing): remove it or choose another folder\n"
-    assert done.returncode == 1 and told in done.stderr
+    refused = "then --generate --beam 1, now --generate nothing): remove it or choose another folder\n"
+    assert done.returncode == 1 and refused in done.stderr
     assert f"error: {folder} was made with other settings or weights" in done.stderr
 
 
@@ -268,14 +248,7 @@ def test_denoising_beside_copying(nano, data_bin, objective, split, more):
     }
 
 
-def test_a_mode_that_there_is_not(tmp_path):
-    command = ["any", "data", tmp_path / "save", "files", "en,de", "random"]
-    done = run("bash", "recipes/xglue/generation.sh", *map(str, command))
-    assert done.returncode == 2 and done.stderr == "generation.sh: MODE any: one of pivot, multi-language, en, de\n"
-    assert not list(tmp_path.iterdir())
-
-
-def test_denoising_looks_at_its_arguments_first(nano, data_bin, tmp_path):
+def test_denoising_and_generation_look_at_their_arguments_first(nano, data_bin, tmp_path):
     checkpoint = nano / "xdae/checkpoint_last.pt"
     for arguments, said in (
         (["foo", data_bin, checkpoint, "en"], "OBJECTIVE foo: one of xdae, xfnp"),
@@ -288,4 +261,6 @@ def test_denoising_looks_at_its_arguments_first(nano, data_bin, tmp_path):
         named, more = [*arguments[:3], tmp_path / "out", nano / "text", *arguments[3:4]], arguments[4:]
         done = run("bash", "recipes/xglue/denoise.sh", *map(str, named + more))
         assert done.returncode == 2 and done.stderr == f"denoise.sh: {said}\n"
+    done = run("bash", "recipes/xglue/generation.sh", "any", "data", tmp_path / "save", "files", "en,de", "random")
+    assert done.returncode == 2 and done.stderr == "generation.sh: MODE any: one of pivot, multi-language, en, de\n"
     assert not list(tmp_path.iterdir())

@@ -62,9 +62,14 @@ class Streams:
         """Distances (T, K) from a query to each key; hidden keys, bool that broadcasts to (B, H, S, T, K)."""
         device = distances.device
         ahead = torch.arange(count, device=device)[:, None, None]
-        self.hidden, self.queries = hidden, hidden.size(-2)
+        self.hidden = hidden
         self.main = (torch.arange(count * self.queries, device=device) < self.queries)[:, None]  # (S*T, 1)
         self.buckets = relative_buckets((distances + ahead).clamp(min=0), buckets, max_distance).flatten(0, 1)
+
+    @property
+    def queries(self) -> int:
+        """T, the size of a tensor: compiled layers take an attribute that is a number for a constant."""
+        return self.hidden.size(-2)
 
     def __call__(
         self, query: Tensor, own_key: Tensor, own_value: Tensor, key: Tensor, value: Tensor, bias: Tensor, rate: float

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models
 
+from fairseq_xl.data.vocabulary.byte_level import BytePieces
 from fairseq_xl.data.vocabulary.sentencepiece_model import SentencePieces
 from fairseq_xl.data.vocabulary.wordpiece import WordPieces
 from fairseq_xl.errors import UserError, quoted
@@ -26,7 +27,7 @@ class WithAddedTokens:
             text after the rules of normalization of the sub-words.
     """
 
-    def __init__(self, subwords: SentencePieces | WordPieces, tokens: list[dict[str, Any]]):
+    def __init__(self, subwords: SentencePieces | WordPieces | BytePieces, tokens: list[dict[str, Any]]):
         self.subwords, self.unknown = subwords, subwords.unknown
         self.title, self.units = subwords.title, subwords.units
         self.symbols = [*subwords.symbols, *(token["content"] for token in tokens)]

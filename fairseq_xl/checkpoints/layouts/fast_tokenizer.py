@@ -7,9 +7,9 @@ A SentencePiece model becomes these steps, in which spaces are ▁ at the end:
 - spaces: removed at both ends, merged, and one put in front of the text, as far as the model does so;
 - Unigram or BPE. Words are separated before, which changes no result unless a piece has ▁ inside.
 
-WordPiece and byte-level BPE are tokenizers of the same package already. recipes/interchange/README.md lists the texts whose ids
-differ from `TextEncoder`'s. The package applies the shortest rule of normalization to graphemes shorter than 6 bytes
-and drops the rest, SentencePiece the longest one.
+WordPiece and byte-level BPE are tokenizers of the same package already. recipes/interchange/README.md lists the texts
+whose ids differ from `TextEncoder`'s. The package applies the shortest rule of normalization to graphemes shorter than
+6 bytes and drops the rest, SentencePiece the longest one.
 """
 
 from collections.abc import Callable, Collection, Iterator

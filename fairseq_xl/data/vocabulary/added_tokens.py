@@ -21,10 +21,8 @@ FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": T
 class WithAddedTokens:
     """Sub-words of text between added tokens (`fairseq_xl.data.vocabulary.subwords.Subwords`).
 
-    Args:
-        subwords: the sub-words, whose ids come first.
-        tokens: {"content": text, flag of `FLAGS`: whether it is set} of each token. A normalized one is looked for in
-            text after the rules of normalization of the sub-words.
+    The ids of `subwords` come first. A token is {"content": text, flag of `FLAGS`: whether it is set}; a normalized one
+    is looked for in text after the rules of normalization of the sub-words.
     """
 
     def __init__(self, subwords: SentencePieces | WordPieces | BytePieces, tokens: list[dict[str, Any]]):

@@ -12,7 +12,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.store.plain_folder import dictionary_file, plain_languages
-from fairseq_xl.data.vocabulary.byte_level import SPACE, text_of_pieces
+from fairseq_xl.data.vocabulary.byte_level import ALPHABET, SPACE, text_of_pieces
 from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, PADDING, WORD_START, language_symbols
 from fairseq_xl.errors import QUOTED_NAME, UserError
 from fairseq_xl.io.files import read_whole, write_lines
@@ -137,7 +137,8 @@ class XLDictionary(Dictionary):
             SENTENCEPIECE: sum(name.startswith(WORD_START) for name in names),
             BPE: sum(name.endswith("@@") for name in names),
             WORDPIECE: sum(name.startswith("##") for name in names),
-            BYTE_LEVEL: sum(name.startswith(SPACE) for name in names),
+            # a letter in front of words, too, as of Maltese
+            BYTE_LEVEL: {*names} >= ALPHABET and sum(name.startswith(SPACE) for name in names),
         }
         return max(counts, key=counts.__getitem__) if any(counts.values()) else None
 

@@ -80,7 +80,8 @@ class Source:
         if self.kind == "wordpiece":
             return WordPieces(self.files[0], self.options["lowercase"])
         if self.kind == "byte_level":
-            return BytePieces(*self.files, self.options["add_prefix_space"])
+            merges, vocab = self.files
+            return BytePieces(merges, vocab, self.options["add_prefix_space"])
         return SentencePieces(self.files[0])
 
     def manifest_entry(self) -> dict:
@@ -174,10 +175,7 @@ def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = 
     The dictionary must have at least half of the pieces (fairseq-preprocess leaves out rare ones with --thresholdsrc).
     Up to `OTHER_SYMBOLS` of its symbols may be `other_symbols`, and `OTHER_TEXT` of its text outside the pieces.
 
-    Args:
-        path: the file of the sub-words, for messages.
-        dictionary: the joint `XLDictionary`.
-        suffix: ending of these pieces in the dictionary.
+    `path` is the file of the sub-words, for messages; `suffix` ends these pieces in the joint dictionary.
     """
     pieces = [symbol + suffix for symbol in subwords.symbols]
     common = sum(piece in dictionary for piece in pieces)

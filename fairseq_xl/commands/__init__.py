@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -116,6 +116,9 @@ def _output(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--output", help=text, metavar="FILE", dest="output_json")
 
 
+RESULT = (JSON, _output)  # of a command that prints a result
+
+
 def embedding_options(remark: str, modules: Argument = MODULES) -> tuple[Argument, ...]:
     """The options of `Embedders`; `remark` says what --layer and --pooling are by default."""
     return (
@@ -152,6 +155,7 @@ def command(
     *arguments: Argument,
     intermixed: bool = False,
     flags: bool = False,
+    result: Sequence[Argument] = RESULT,
     show: Callable[[dict[str, Any]], str] = table,
     **settings: Any,
 ) -> Callable[[Callable], Callable]:
@@ -160,22 +164,22 @@ def command(
     It parses the words, by default those of the command line, and prints a result, or each of several: as tables on a
     terminal, otherwise, and with --json, as a line of JSON. A command without an --output of its own gets one: the file
     gets the JSON, and tables are printed. Options may stand between the words of one argument if `intermixed`; if
-    there are `flags` of another command, they are `options.flags`. `show` makes the tables; `settings` are those of
-    `parser_of`.
+    there are `flags` of another command, they are `options.flags`. `result` are the options of printing, () if
+    subcommands have them; `show` makes the tables; `settings` are those of `parser_of`.
     """
 
     def decorate(run: Callable[[Options], dict[str, Any] | Iterator[dict[str, Any]] | None]) -> Callable:
         @functools.wraps(run)
         def main(words: list[str] | None = None) -> None:
-            printed = (JSON, _output) if run.__annotations__["return"] is not None else ()
+            printed = result if run.__annotations__["return"] is not None else ()
             parser = parser_of(run.__module__, *arguments, *printed, **settings)
             if flags:
                 options, rest = parser.parse_known_args(words)
                 options.flags = rest
             else:
                 options = parser.parse_intermixed_args(words) if intermixed else parser.parse_args(words)
-            result, entries = run(options), []
-            for entry in result if isinstance(result, Iterator) else [] if result is None else [result]:
+            returned, entries = run(options), []
+            for entry in returned if isinstance(returned, Iterator) else [] if returned is None else [returned]:
                 in_json = options.json or not (getattr(options, "output_json", None) or sys.stdout.isatty())
                 sys.stdout.write(json.dumps(entry) + "\n" if in_json else show(entry))
                 sys.stdout.flush()

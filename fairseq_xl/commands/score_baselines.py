@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.commands import Options, argument, command
+from fairseq_xl.commands import RESULT, Options, argument, command
 from fairseq_xl.errors import names_of
 from fairseq_xl.evaluation.baselines import CLASSIFIERS, METHODS, classify, predict, similarity, title_unit, titles
 from fairseq_xl.evaluation.prediction_folders import Origin, write_predictions
@@ -27,8 +27,10 @@ BASELINES = ("classification", "pairs", "titles", "tagging", "question-answering
 def _subcommands(parser: argparse.ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     retrieval = subcommands.add_parser("retrieval")
-    argument("pairs", "test pairs, one file per language", nargs="+", metavar="XX-YY=PREFIX")(retrieval)
-    argument("--found-to", "as of fairseq-xl search pairs", type=Path, metavar="FOLDER")(retrieval)
+    pairs = argument("pairs", "test pairs, one file per language", nargs="+", metavar="XX-YY=PREFIX")
+    best = argument("--found-to", "as of fairseq-xl search pairs", type=Path, metavar="FOLDER")
+    for add in (pairs, best, *RESULT):
+        add(retrieval)
     for name in BASELINES:
         subcommand = subcommands.add_parser(name)
         argument("files", "folder of the task's files; for labeled text several folders, joined by :")(subcommand)
@@ -43,7 +45,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> None:
             argument("--train-langs", together, default="")(subcommand)
 
 
-@command(_subcommands)
+@command(_subcommands, result=())
 def main(options: Options) -> dict[str, Any] | None:
     if options.name == "retrieval":
         scores = {}

@@ -35,8 +35,10 @@ def test_retrieval_finds_what_is_spelled_alike(tmp_path, capsys):
     ]
     write(tmp_path / "test.en", *sides[0], "")
     write(tmp_path / "test.de", *sides[1], "")
-    score_baselines.main(["retrieval", f"en-de={tmp_path / 'test'}", "--found-to", str(tmp_path / "found")])
-    result = json.loads(capsys.readouterr().out)
+    to = ["--found-to", str(tmp_path / "found"), "--output", str(tmp_path / "scores.json")]
+    score_baselines.main(["retrieval", f"en-de={tmp_path / 'test'}", *to])
+    result = json.loads((tmp_path / "scores.json").read_text())
+    assert "margin" in capsys.readouterr().out
     assert result["test"] == {"en-de": {"pairs": 3} | evaluate_similarity(similarity(*sides))}
     assert result["test"]["en-de"]["margin"]["forward"]["accuracy"] == 100
     assert result["average"]["margin"] == 100

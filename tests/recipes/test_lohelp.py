@@ -54,8 +54,8 @@ def test_lohelp_tables_hold_the_scores_of_the_files(corpus, tmp_path):
     ]
     succeeded(run(*command, "models=random,mlm", "--only", "retrieve"))
     _, printed = succeeded(run(*command, "models=mlm", "--jobs", "2"))
-    for name in ("en-de", "nc-1"):
-        assert f"--init-from {output}/mlm/checkpoint_last.pt" in (output / f"mlm/{name}/out.log").read_text()
+    for name, option in (("en-de", "init-decoder-from"), ("nc-1", "init-from")):
+        assert f"--{option} {output}/mlm/checkpoint_last.pt" in (output / f"mlm/{name}/out.log").read_text()
     assert json.loads((output / "random/retrieval/scores.json").read_text())["test"]["en-de"]["pairs"] > 50
     assert "--max-update 1 --lr 0" in (output / "random/untrained/out.log").read_text()
     tables = (output / "report.md").read_text()

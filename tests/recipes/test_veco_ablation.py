@@ -81,7 +81,7 @@ def test_two_models_at_nano_size(tmp_path, capsys):
         "arch: xl_xlmr_small\nlayers: 1\nembed-dim: 16\nffn-dim: 32\nheads: 2\nlength: 64\n"
     )
     values = {"corpus": folder, "others": "de", "seeds": "1", "vocabulary": 300, "models": "xlm-mono,veco-bi"}
-    values |= {"pretraining": tmp_path / "nano.yaml", "finetuning": tmp_path / "tuned.yaml"}
+    values |= {"pretraining": f"--config {tmp_path}/nano.yaml", "finetuning": f"--config {tmp_path}/tuned.yaml"}
     words = [f"{name}={value}" for name, value in values.items()]
     experiment.main([str(ABLATION), *words, "--output", str(tmp_path / "out"), "--updates", "2"])
     table = capsys.readouterr().out

@@ -193,12 +193,12 @@ SHORT = [*TOY, "--max-positions", 128, "--max-update", 2]
 
 
 def sweep(study, data, output, files, *more):
-    """Runs a study and its report on English and German; the rows of its table."""
+    """Runs a study and its report on English and German; the rows of its table, without those of the paper."""
     settings = f"settings=--config {XGLUE}/config/generation-toy.yaml {' '.join(map(str, SHORT))}"
     values = [f"data={data}", f"files={files}", "languages=en,de", settings, "generate=--beam 1 --max-len-b 6", *more]
     experiment.main([str(XGLUE / "sweep.yaml"), *values, "--output", str(output), "--only", f"{study},report"])
     rows = (output / "report.md").read_text().split(f"| {study}: ")[1].splitlines()
-    return [f"| {study}: {rows[0]}", *(row for row in rows[2:] if row.startswith("|"))]
+    return [f"| {study}: {rows[0]}", *(row for row in rows[2:] if row.startswith("|") and "Liang et al." not in row)]
 
 
 @pytest.mark.slow

@@ -13,12 +13,10 @@ from preprocess.commands.prepare import main as preprocess
 from preprocess.readers.wmt.read_wmt import main as read_wmt
 from recipes import experiment, report
 from recipes.experiment_file import Experiment
-from tests.recipes import test_lohelp
 from tests.recipes.configurations import RECIPES, VECO, configuration
 from tests.recipes.scripts import run, succeeded
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"
-lohelp_corpus = test_lohelp.corpus  # a fixture
 pytestmark = pytest.mark.usefixtures("warm")
 COMPARISON = RECIPES / "veco/experiment.yaml"
 CORPUS = """

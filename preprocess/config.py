@@ -39,15 +39,6 @@ class WordPiece:
 
 
 @dataclass(frozen=True)
-class ByteLevel:
-    """A published byte-level BPE, such as RoBERTa's; file names are relative to the YAML file."""
-
-    merges: str = ""  # merges.txt of transformers
-    vocab: str = ""  # vocab.json of transformers
-    add_prefix_space: bool = False  # whether the first word of a line has a space in front of it too
-
-
-@dataclass(frozen=True)
 class Vocabulary:
     """Settings for learning sub-words (Lample & Conneau 2019, section 3.1), or an existing model."""
 
@@ -62,7 +53,6 @@ class Vocabulary:
     sentencepiece: str = ""  # an existing SentencePiece model instead of all the above, relative to the YAML file
     xlm: XLM | None = None  # XLM's codes and vocabulary instead
     wordpiece: WordPiece | None = None  # a WordPiece vocabulary instead; the name of its file alone will do
-    byte_level: ByteLevel | None = None  # a byte-level BPE instead
 
     @property
     def existing(self) -> Kind | None:
@@ -288,7 +278,7 @@ def _vocabulary(value: Any, problems: list[str]) -> Vocabulary:
         problems.append(f"vocabulary: {existing} names an existing {kind}; leave out {', '.join(unused)}")
     if existing == "sentencepiece" and not settings["sentencepiece"]:
         problems.append("vocabulary: sentencepiece must name the file of a model")
-    elif existing and existing != "sentencepiece":
+    elif existing in ("xlm", "wordpiece"):
         missing = [name for name, value in asdict(settings[existing]).items() if value == ""]
         problems += [f"vocabulary: {existing}: {name} must name a file" for name in missing]
         if existing == "xlm" and settings["xlm"].size is not None and settings["xlm"].size < 1:

@@ -87,7 +87,7 @@ def splitter_version(kind: subwords.Kind) -> dict[str, str | None]:
     """Returns the package that splits text into sub-words, and its version; {} for this package."""
     if kind == "sentencepiece":
         return {"sentencepiece": sentencepiece.__version__}
-    return {"tokenizers": version("tokenizers")} if kind in ("wordpiece", "byte_level") else {}
+    return {"tokenizers": version("tokenizers")} if kind == "wordpiece" else {}
 
 
 def fairseq_version() -> str:

@@ -34,7 +34,7 @@ from fairseq_xl.io.files import read_whole, replacing
 from fairseq_xl.io.fingerprints import symbols_digest
 from fairseq_xl.io.versions import version
 from preprocess import fastbpe
-from preprocess.config import XLM, ByteLevel, Config, Vocabulary, WordPiece
+from preprocess.config import XLM, Config, Vocabulary, WordPiece
 from preprocess.files import texts_in
 
 SEED = 1  # of the sample of sentences
@@ -277,7 +277,7 @@ def reused(config: Config, problems: list[str], folder: Path) -> tuple[Config, P
     dictionary = dictionary_file(folder / "dict.txt")
     _check_dictionary(dictionary, symbols, source.files[-1], config.languages)
     names = [os.path.relpath(path, config.root) for path in source.files]
-    classes: dict[str, Any] = {"sentencepiece": str, "xlm": XLM, "wordpiece": WordPiece, "byte_level": ByteLevel}
+    classes: dict[str, Any] = {"sentencepiece": str, "xlm": XLM, "wordpiece": WordPiece}
     named_languages, before = manifest.get("config", {}).get("languages", []), manifest_tokenizers(manifest)
     default = tokenizers.XLM if kind == "xlm" else None
     by_language = {}

@@ -257,8 +257,6 @@ def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.nd
     Raises `UserError` as `open_subwords` does, and for a model that lacks a piece of the text.
     """
     kind, subwords = vocabulary_kind(data), open_subwords(data)
-    if kind == "byte_level":
-        raise UserError(f"{data} has a byte-level vocabulary: its pieces are parts of others, and none is removed")
     pieces = {dictionary.symbols[index] for index in np.flatnonzero(used & dictionary.is_piece)}
     *copied, listed = FILES[kind]
     if lacking := pieces - set(subwords.symbols):

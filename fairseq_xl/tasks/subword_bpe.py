@@ -10,7 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from omegaconf import OmegaConf
 
 from fairseq_xl.data.vocabulary import subwords
-from fairseq_xl.data.vocabulary.joint_dictionary import BPE, BYTE_LEVEL, JOINING, SENTENCEPIECE, WORDPIECE, XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import BPE, JOINING, SENTENCEPIECE, WORDPIECE, XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
 from fairseq_xl.data.vocabulary.text_encoder import languages_apart, place_of_subwords
 from fairseq_xl.errors import UserError
@@ -67,12 +67,10 @@ class XLSubwords:
         return " ".join(symbol if symbol in SPECIAL else symbol + self.suffix for symbol in symbols)
 
     def is_in_pieces(self, line: str) -> bool:
-        """Whether a line has a piece of the dictionary with a mark: ``▁the``, ``th@@``, ``##ing``, ``Ġthe``."""
-        # Ġ is a letter too, of Maltese
-        marks = (*MARKS, BYTE_LEVEL) if self.dictionary.word_mark == BYTE_LEVEL else MARKS
-        marked = any(mark in line for mark in marks)
+        """Whether a line has a piece of the dictionary with a mark: ``▁the``, ``th@@``, ``##ing``."""
+        marked = any(mark in line for mark in MARKS)
         return marked and any(
-            word in self.dictionary and any(mark in word and mark != word for mark in marks) for word in line.split(" ")
+            word in self.dictionary and any(mark in word and mark != word for mark in MARKS) for word in line.split(" ")
         )
 
     def decode(self, pieces: str) -> str:

@@ -7,9 +7,9 @@ A SentencePiece model becomes these steps, in which spaces are ▁ at the end:
 - spaces: removed at both ends, merged, and one put in front of the text, as far as the model does so;
 - Unigram or BPE. Words are separated before, which changes no result unless a piece has ▁ inside.
 
-WordPiece and byte-level BPE are tokenizers of the same package already. recipes/interchange/README.md lists the texts
-whose ids differ from `TextEncoder`'s. The package applies the shortest rule of normalization to graphemes shorter than
-6 bytes and drops the rest, SentencePiece the longest one.
+A WordPiece vocabulary is BERT's tokenizer in the same package. recipes/interchange/README.md lists the texts whose ids
+differ from `TextEncoder`'s. The package applies the shortest rule of normalization to graphemes shorter than 6 bytes
+and drops the rest, SentencePiece the longest one.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -19,7 +19,6 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, Tr
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from fairseq_xl.checkpoints.sentencepiece_surgery import BPE, UNIGRAM, Piece
-from fairseq_xl.data.vocabulary.byte_level import BytePieces
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import SPECIAL, WORD_START
 from fairseq_xl.data.vocabulary.subwords import FILES, open_model, open_pieces
@@ -76,24 +75,10 @@ def wordpiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = ""
     return tokenizer
 
 
-def byte_level_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = "") -> Tokenizer:
-    """The tokenizer of a byte-level BPE; arguments and errors as in `sentencepiece_tokenizer`."""
-    opened = open_pieces(folder)
-    assert isinstance(opened, BytePieces)
-    pieces = {piece for piece in opened.symbols if piece != UNK}
-    rows = names_of_rows(dictionary, pieces, suffix)[: dictionary.mask_index]
-    _check_complete(rows, pieces, dictionary, folder / FILES["byte_level"][-1])
-    tokenizer, row_ids = opened.tokenizer, {row: row_id for row_id, row in enumerate(rows)}
-    tokenizer.model = models.BPE(row_ids, opened.merges, unk_token=UNK)
-    tokenizer.normalizer, tokenizer.decoder = normalizers.Sequence(_text_steps()), decoders.ByteLevel()
-    return tokenizer
-
-
 #: kind of vocabulary -> function that makes its tokenizer of the data folder, the dictionary and the pieces' suffix
 KINDS: dict[str, Callable[[Path, XLDictionary, str], Tokenizer]] = {
     "sentencepiece": sentencepiece_tokenizer,
     "wordpiece": wordpiece_tokenizer,
-    "byte_level": byte_level_tokenizer,
 }
 
 

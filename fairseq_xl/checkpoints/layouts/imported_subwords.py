@@ -9,19 +9,13 @@ from typing import Any
 
 from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG, has_xlm_tokenizer
 from fairseq_xl.checkpoints.layouts.published_vocabularies import read_symbols
-from fairseq_xl.checkpoints.layouts.tokenizer_json import (
-    added_tokens,
-    byte_level_files,
-    is_byte_level,
-    read_tokenizer,
-    sentencepiece_from_tokenizer,
-)
+from fairseq_xl.checkpoints.layouts.tokenizer_json import added_tokens, read_tokenizer, sentencepiece_from_tokenizer
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import MASK
 from fairseq_xl.data.vocabulary.subwords import ADDED, FILES, MANIFEST, Kind, in_folder
 from fairseq_xl.data.vocabulary.wordpiece import SPECIAL as BERT_SPECIAL
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import FORMATS, json_object, write_json, write_lines
+from fairseq_xl.io.files import FORMATS, json_object, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +26,6 @@ _TYPES: dict[str, Kind] = {"Unigram": "sentencepiece", "BPE": "sentencepiece", "
 _OPTIONS: dict[str, tuple[str, str, bool]] = {
     "xlm": ("lowercase_and_remove_accent", "do_lowercase_and_remove_accent", True),
     "wordpiece": ("lowercase", "do_lower_case", False),
-    "byte_level": ("add_prefix_space", "add_prefix_space", False),
 }
 
 
@@ -86,7 +79,6 @@ _FILES: dict[str, tuple[tuple[str, ...], ...]] = {
     "sentencepiece": (("sentencepiece.bpe.model",), ("sentencepiece.model",), ("spiece.model",), (_TOKENIZER,)),
     "xlm": (("codes", "vocab"), ("xlm.codes", "xlm.vocab"), ("merges.txt", "vocab.json")),
     "wordpiece": (("vocab.txt",), (_TOKENIZER,)),
-    "byte_level": (("merges.txt", "vocab.json"), (_TOKENIZER,)),
 }
 
 
@@ -94,12 +86,9 @@ def _find(kind: Kind, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
     """The kind of sub-words, that of the layout or of a tokenizer.json, and their files; None without files."""
     kind = "xlm" if has_xlm_tokenizer(folder) else kind
     if (folder / _TOKENIZER).is_file():
-        content = read_tokenizer(folder / _TOKENIZER)
-        kind = "byte_level" if is_byte_level(content) else _TYPES.get(content["model"]["type"], kind)
+        kind = _TYPES.get(read_tokenizer(folder / _TOKENIZER)["model"]["type"], kind)
     elif kind == "wordpiece" and not (folder / _FILES[kind][0][0]).is_file():
         kind = "sentencepiece" if (folder / _FILES["sentencepiece"][0][0]).is_file() else kind  # XLM-R's, of a BERT
-    elif kind == "sentencepiece" and not any((folder / name).is_file() for (name,) in _FILES[kind]):
-        kind = "byte_level" if (folder / "merges.txt").is_file() else kind
     for names in _FILES[kind]:
         paths = tuple(folder / name for name in names)
         if all(path.is_file() for path in paths):
@@ -126,11 +115,6 @@ def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path, added: Collection
     if kind == "sentencepiece":
         target.write_bytes(sentencepiece_from_tokenizer(tokenizer))
         return
-    if kind == "byte_level":
-        merges, rows = byte_level_files(tokenizer)
-        write_lines(target, merges)
-        write_json(folder / FILES[kind][1], {symbol: row for symbol, row in rows.items() if symbol not in added})
-        return
     special_names = {symbol: name for name, symbol in BERT_SPECIAL.items()}
     vocabulary = read_tokenizer(tokenizer)["model"]["vocab"]
     symbols = [symbol for symbol in read_symbols(tokenizer) if symbol in vocabulary or symbol not in added]
@@ -144,9 +128,8 @@ def _setting(folder: Path, name: str, default: bool) -> bool:
     """An option of the tokenizer, from tokenizer_config.json or from the normalizer of tokenizer.json."""
     content = json_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
     value = content.get(name)
-    step = {"do_lower_case": ("normalizer", "lowercase"), "add_prefix_space": ("pre_tokenizer", name)}.get(name)
-    if value is None and step and (folder / _TOKENIZER).is_file():
-        value = (read_tokenizer(folder / _TOKENIZER).get(step[0]) or {}).get(step[1])
+    if value is None and name == "do_lower_case" and (folder / _TOKENIZER).is_file():
+        value = (read_tokenizer(folder / _TOKENIZER).get("normalizer") or {}).get("lowercase")
     if value is None:
         logger.info("%s: no %s says %s: taken as %s", folder, TOKENIZER_CONFIG, name, str(default).lower())
         value = default

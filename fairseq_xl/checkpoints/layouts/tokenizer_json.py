@@ -1,4 +1,4 @@
-"""tokenizer.json of the package tokenizers, read as plain data, and the sub-words in it.
+"""tokenizer.json of the package tokenizers, read as plain data, and the SentencePiece model in it.
 
 transformers 5 saves only this file for XLM-R, mBART and mBART-50. Its pieces, scores and rules of normalization are
 those of the model that the folder was made from, so that its text is encoded as before.
@@ -27,6 +27,7 @@ _STEPS = {"Sequence", "Precompiled", "Prepend", "NFC", "Strip", "Replace", "Meta
 FIRST = (("<unk>", Piece.UNKNOWN), ("<s>", Piece.CONTROL), ("</s>", Piece.CONTROL))
 #: post_processor of a tokenizer.json -> what `pair_template` returns
 PAIRS = {"BertProcessing": (1, 1), "RobertaProcessing": (2, 0)}
+BYTE_LEVEL = "byte-level BPE as of roberta-base, which is not supported"
 BYTE = re.compile("<0x..>", re.DOTALL)
 
 
@@ -185,20 +186,6 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
     return serialized
 
 
-def is_byte_level(content: dict[str, Any]) -> bool:
-    """Whether the content of a tokenizer.json is GPT-2's byte-level BPE."""
-    step, model = content.get("pre_tokenizer") or {}, content["model"]
-    has_steps = step.get("type") == "ByteLevel" and step.get("use_regex", True) and not content.get("normalizer")
-    return model["type"] == "BPE" and has_steps and not model.get("ignore_merges")
-
-
-def byte_level_files(path: Path) -> tuple[list[str], dict[str, int]]:
-    """The lines of merges.txt, and vocab.json, of a tokenizer.json with byte-level BPE; `UserError` as `rows_of`."""
-    vocabulary = {symbol: row for row, symbol in enumerate(rows_of(path))}
-    merges = read_tokenizer(path)["model"]["merges"]
-    return [merge if isinstance(merge, str) else " ".join(merge) for merge in merges], vocabulary
-
-
 def _steps(content: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
     """Normalizers and pre-tokenizers, also those in sequences; `UserError` for one that SentencePiece lacks."""
     queue = [step for step in (content.get("normalizer"), content.get("pre_tokenizer")) if step]
@@ -206,7 +193,8 @@ def _steps(content: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
         step = queue.pop(0)
         is_other = step["type"] == "Replace" and step.get("content") not in ("", " ", WORD_START)
         if is_other or step["type"] not in _STEPS:
-            raise UserError(f"{path} is no tokenizer of a SentencePiece model: it has a step {step['type']}")
+            remark = f", {BYTE_LEVEL}" if step["type"] == "ByteLevel" else ""
+            raise UserError(f"{path} is no tokenizer of a SentencePiece model: it has a step {step['type']}{remark}")
         yield step
         queue += [*step.get("normalizers", ()), *step.get("pretokenizers", ())]
 

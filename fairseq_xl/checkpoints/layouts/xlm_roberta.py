@@ -5,21 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.checkpoints.layouts import published_vocabularies
-from fairseq_xl.checkpoints.layouts.base import (
-    IGNORED,
-    PAD,
-    PIECES,
-    SEQUENCES,
-    WORDS,
-    Layout,
-    Settings,
-    has_pooler,
-    required,
-)
+from fairseq_xl.checkpoints.layouts.base import IGNORED, PAD, PIECES, SEQUENCES, Layout, Settings, has_pooler, required
 from fairseq_xl.checkpoints.layouts.bert import BertStack, encoder_names
 from fairseq_xl.checkpoints.layouts.name_mapping import Names, State, Table
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.layouts.published_files import beside
+from fairseq_xl.checkpoints.layouts.tokenizer_json import BYTE_LEVEL
 from fairseq_xl.checkpoints.parameter_names import BIAS, POSITIONS, SEGMENTS, TOKENS
 from fairseq_xl.errors import UserError
 
@@ -70,7 +61,10 @@ class XlmRoberta(BertStack):
         return options
 
     def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
-        origin = beside(file, *self.vocabulary_files, WORDS)  # vocab.json of RoBERTa's byte-level BPE
+        has_pieces = any(file.with_name(name).is_file() for name in self.vocabulary_files)
+        if not has_pieces and file.with_name("merges.txt").is_file():
+            raise UserError(f"its tokenizer, vocab.json and merges.txt, is {BYTE_LEVEL}")
+        origin = beside(file, *self.vocabulary_files)
         if settings.get("model_type") == "camembert" and origin.name == PIECES:
             return published_vocabularies.from_camembert(count, origin)
         return published_vocabularies.from_pieces(count, origin)

@@ -285,9 +285,11 @@ def document_ends(sizes: Numbers) -> Numbers:
 
 
 def divide(sizes: Numbers, examples: Numbers, length: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """The windows of `NextSegments` that begin at n lines, with even numbers of their examples (n,).
+    """The windows of `NextSegments` that begin at n lines.
 
-    `sizes` (m,) are the tokens of lines from the first one on, as far as windows reach.
+    Args:
+        sizes: (m,) tokens of lines from the first one on, as far as windows reach.
+        examples: (n,) even numbers of the examples that begin at the first n of these lines.
 
     Returns: tokens before each line and at the end, without ``</s>``, (m+1,); where windows are cut and end, lines
         counted from the first one, (n,) each; whether the second segment follows, (n,) bool.

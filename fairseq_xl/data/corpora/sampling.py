@@ -60,8 +60,11 @@ def draw_passes(
 ) -> Numbers:
     """Random `count` of the numbers below `available`, (count,), each at most once in a pass over all of them.
 
-    `usable` says whether numbers (n,) may be drawn, (n,); with None all may. The result does not depend on `share`, the
-    estimated share of usable numbers, 0 to 1. Raises `LookupError` if no number is usable.
+    Args:
+        usable: whether numbers (n,) may be drawn, (n,); None: all may.
+        share: estimated share of usable numbers, 0 to 1. The result does not depend on it.
+
+    Raises `LookupError` if no number is usable.
     """
     samples, remaining = [], count
     while remaining > 0:

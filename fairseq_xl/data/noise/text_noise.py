@@ -37,8 +37,11 @@ def split_into_words(
 ) -> Text:
     """Splits tokens (B, T) into words.
 
-    A word starts at a piece marked as word-initial (▁), after one marked as word-final (no @@) and a special symbol:
-    (V,) bool, by symbol. In rows with `every_piece` (B,), of languages without spaces, each piece is a word.
+    A word starts at a piece marked as word-initial (▁), after one marked as word-final (no @@) and a special symbol.
+
+    Args:
+        is_piece, begins_word, ends_word: (V,) bool, by symbol.
+        every_piece: (B,) bool, True for rows of languages without spaces between words, in which each piece is a word.
     """
     pieces = is_piece[tokens]
     continues = np.pad(pieces & ~ends_word[tokens], ((0, 0), (1, 0)))[:, :-1]
@@ -143,8 +146,9 @@ def _span_lengths(budgets: Numbers, keys: Numbers, mean: float) -> Numbers:
 def _arranged(counts: Numbers, budgets: Numbers, lengths: Numbers, keys: Numbers) -> tuple[Numbers, ndarray, Numbers]:
     """Arranges spans and uncovered tokens, together the slots of a row, in random order on a ring.
 
-    Of each row, counts of allowed tokens and budgets of tokens that spans cover, (B,), and lengths of spans, (B, S), -1
-    where there is none.
+    Args:
+        counts, budgets: (B,) numbers of allowed tokens and of tokens that spans cover.
+        lengths: (B, S) lengths of spans, -1 where there is none.
 
     Returns: the slot of each allowed token (B, N); whether each slot is a span (B, …); the number of spans of length 0
         before each allowed token (B, N). Spans of length 0 behind the last token count as before the first one.

@@ -22,8 +22,10 @@ def balanced_order(
     Within an update batches stay sorted. Batches of one size class keep the order drawn, so that an update still mixes
     languages. n ranks with k micro-steps and one rank with n k micro-steps get the same batches in each update.
 
-    `sizes` (n,) are those of the batches in the order drawn, which stays with 1 for `batches_per_update`, the number of
-    ranks times micro-steps. `largest` is the upper bound of the last size class, None for the largest of `sizes`.
+    Args:
+        sizes: (n,) sizes of the batches in the order drawn.
+        batches_per_update: number of ranks times micro-steps; with 1 the order stays as drawn.
+        largest: upper bound of the last size class; None: the largest of `sizes`.
 
     Returns: (n,) the positions of the batches in the order drawn. A partial update at the end stays as drawn.
     """

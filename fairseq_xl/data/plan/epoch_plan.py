@@ -166,6 +166,7 @@ def training_plan(
             objective in every update, by gradient accumulation (Huang et al. 2019, section 4); `random`: one objective
             per update, sampled uniformly (Liang et al. 2020, section 3).
         seed, epoch: seed of the random numbers; epochs count from 1.
+        updates: optimizer updates of the epoch.
         micro_steps: batches that a rank accumulates for an update (fairseq's --update-freq).
 
     Returns: a list of updates × micro_steps × world_size `BatchSpec`.

@@ -24,9 +24,11 @@ class ObjectivePass(Sequence[BatchSpec]):
 
     Args:
         sampler: sampler of the objective, with a single corpus, which may be a `MixedCorpus`.
+        seed, epoch: seeds of the random numbers.
         batches_per_update: number of batches of similar sizes (`balanced_order`).
         repeats: {name of the corpus, or of a part of the mixed one: number of readings of its examples}, by default 1;
             a fraction reads a random part of them.
+        index: index of the objective in the run.
     """
 
     def __init__(
@@ -131,7 +133,9 @@ class ObjectivePass(Sequence[BatchSpec]):
 class PassPlan(Sequence[BatchSpec | None]):
     """A pass of each objective; the batches of an update are of one objective, whatever the number of ranks.
 
-    `batches_per_update`: number of ranks times micro-steps; the last update of an objective is filled with None.
+    Args:
+        seed, epoch: seeds of the random order of updates.
+        batches_per_update: number of ranks times micro-steps; the last update of an objective is filled with None.
     """
 
     def __init__(self, passes: Sequence[ObjectivePass], seed: int, epoch: int, batches_per_update: int):

@@ -23,8 +23,9 @@ BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer
 class Text(Reopened):
     """The items of a binarized text, memory-mapped: arrays (t,) int64 that end in ``</s>``.
 
-    `prefix` is that of the ``.bin`` and ``.idx`` files, which `open_text` has checked; `symbols` is the size of the
-    dictionary that token ids are checked against, None for no check.
+    Args:
+        prefix: prefix of the ``.bin`` and ``.idx`` files, which `open_text` has checked.
+        symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
     def __init__(self, prefix: str | Path, language: str, symbols: int | None = None):

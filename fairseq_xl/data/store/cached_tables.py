@@ -34,8 +34,11 @@ def table(path: str, texts: Sequence[Text], blocks: Blocks, columns: int | None,
     writes it while others wait; if it cannot be written, each process writes a temporary file. Writing takes the memory
     of a block; rows are sorted in a mapped file.
 
-    Rows are computed from the aligned `texts`; `blocks` yields (b, columns), or (b,) if `columns` is None. Increase
-    `version` when the same text gives other rows, so that files are computed again.
+    Args:
+        texts: the aligned texts that the rows are computed from.
+        blocks: yields blocks of rows, (b, columns) or (b,).
+        columns: number of columns; None: 1-D, sorted uint64.
+        version: of `blocks`; increase it when the same text gives other rows, so that files are computed again.
     """
     if len(texts[0]) <= IN_MEMORY_LINES:
         return _computed(None, blocks, columns)

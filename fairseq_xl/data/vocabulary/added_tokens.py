@@ -9,7 +9,6 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models
 
-from fairseq_xl.data.vocabulary.byte_level import BytePieces
 from fairseq_xl.data.vocabulary.sentencepiece_model import SentencePieces
 from fairseq_xl.data.vocabulary.wordpiece import WordPieces
 from fairseq_xl.errors import UserError, quoted
@@ -21,11 +20,13 @@ FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": T
 class WithAddedTokens:
     """Sub-words of text between added tokens (`fairseq_xl.data.vocabulary.subwords.Subwords`).
 
-    The ids of `subwords` come first. A token is {"content": text, flag of `FLAGS`: whether it is set}; a normalized one
-    is looked for in text after the rules of normalization of the sub-words.
+    Args:
+        subwords: the sub-words, whose ids come first.
+        tokens: {"content": text, flag of `FLAGS`: whether it is set} of each token. A normalized one is looked for in
+            text after the rules of normalization of the sub-words.
     """
 
-    def __init__(self, subwords: SentencePieces | WordPieces | BytePieces, tokens: list[dict[str, Any]]):
+    def __init__(self, subwords: SentencePieces | WordPieces, tokens: list[dict[str, Any]]):
         self.subwords, self.unknown = subwords, subwords.unknown
         self.title, self.units = subwords.title, subwords.units
         self.symbols = [*subwords.symbols, *(token["content"] for token in tokens)]

@@ -12,7 +12,6 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.store.plain_folder import dictionary_file, plain_languages
-from fairseq_xl.data.vocabulary.byte_level import ALPHABET, SPACE, text_of_pieces
 from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, PADDING, WORD_START, language_symbols
 from fairseq_xl.errors import QUOTED_NAME, UserError
 from fairseq_xl.io.files import read_whole, write_lines
@@ -21,14 +20,13 @@ from fairseq_xl.io.fingerprints import symbols_digest
 SENTENCEPIECE = "sentencepiece"  # `WORD_START` in front of the first piece of a word
 BPE = "@@ "  # subword-nmt, fastBPE: @@ behind all pieces of a word but the last one
 WORDPIECE = "##"  # BERT: ## in front of all pieces of a word but the first one
-BYTE_LEVEL = SPACE  # GPT-2, RoBERTa: Ġ in front of the first piece of a word behind a space
 #: of a dictionary whose `word_mark` is None, for messages
 UNMARKED = (
-    f"no piece of the dictionary begins with {WORD_START}, as SentencePiece's do, with ##, as WordPiece's do, or with "
-    f"{SPACE}, as those of byte-level BPE do, or ends with @@, as those of BPE do"
+    f"no piece of the dictionary begins with {WORD_START}, as SentencePiece's do, or with ##, as WordPiece's do, or "
+    "ends with @@, as those of BPE do"
 )
-#: marks, and names of fairseq's ways to join pieces, for --remove-bpe: each joins them by the dictionary's own mark
-JOINING = (SENTENCEPIECE, BPE, "@@", "subword_nmt", WORDPIECE, "wordpiece", BYTE_LEVEL)
+#: names of fairseq's ways to join pieces, for --remove-bpe: each joins them by the dictionary's own mark
+JOINING = (SENTENCEPIECE, BPE, "@@", "subword_nmt", WORDPIECE, "wordpiece")
 
 
 def write_dictionary(path: str | Path, symbols: Iterable[str], counts: Iterable[int]) -> None:
@@ -131,14 +129,12 @@ class XLDictionary(Dictionary):
 
     @cached_property
     def word_mark(self) -> str | None:
-        """Word mark of the pieces: `SENTENCEPIECE`, `BPE`, `WORDPIECE`, `BYTE_LEVEL` or None; the most frequent one."""
+        """Word mark of the pieces: `SENTENCEPIECE`, `BPE`, `WORDPIECE` or None; the most frequent one."""
         names = [self.symbols[index] for index in self.pieces]
         counts = {
             SENTENCEPIECE: sum(name.startswith(WORD_START) for name in names),
             BPE: sum(name.endswith("@@") for name in names),
             WORDPIECE: sum(name.startswith("##") for name in names),
-            # a letter in front of words, too, as of Maltese
-            BYTE_LEVEL: {*names} >= ALPHABET and sum(name.startswith(SPACE) for name in names),
         }
         return max(counts, key=counts.__getitem__) if any(counts.values()) else None
 
@@ -175,8 +171,6 @@ class XLDictionary(Dictionary):
             ends[:] = [not symbol.endswith("@@") for symbol in self.symbols]
         elif self.word_mark == WORDPIECE:
             begins[:] = [not symbol.startswith("##") for symbol in self.symbols]
-        elif self.word_mark == BYTE_LEVEL:
-            begins[:] = [symbol.startswith(SPACE) for symbol in self.symbols]
         return begins, ends
 
     @cached_property
@@ -193,6 +187,4 @@ def joined(pieces: str, mark: str | None) -> str:
     """Pieces, separated by spaces -> text in which they are joined to words by their mark; None: unchanged."""
     if mark == WORDPIECE:
         return re.sub(r"(^| )##", "", pieces)
-    if mark == BYTE_LEVEL:
-        return text_of_pieces(pieces)
     return data_utils.post_process(pieces, mark)

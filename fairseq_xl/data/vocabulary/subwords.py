@@ -1,4 +1,4 @@
-"""The sub-words of a data folder: a SentencePiece model, XLM's BPE codes, a WordPiece vocabulary or byte-level BPE.
+"""The sub-words of a data folder: a SentencePiece model, XLM's BPE codes or a WordPiece vocabulary.
 
 Each kind has files of fixed names in the folder, and the manifest says which kind it is and which files they were.
 Imports neither torch nor fairseq.
@@ -11,32 +11,29 @@ from typing import Any, Literal, Protocol, TypeVar, cast, get_args
 
 from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.vocabulary.added_tokens import WithAddedTokens, check_tokens
-from fairseq_xl.data.vocabulary.byte_level import BytePieces
 from fairseq_xl.data.vocabulary.sentencepiece_model import SentencePieces
 from fairseq_xl.data.vocabulary.wordpiece import WordPieces
 from fairseq_xl.data.vocabulary.xlm_bpe import XLMPieces
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.fingerprints import sha256_of
 
-Pieces = SentencePieces | XLMPieces | WordPieces | BytePieces
-Kind = Literal["sentencepiece", "xlm", "wordpiece", "byte_level"]
+Pieces = SentencePieces | XLMPieces | WordPieces
+Kind = Literal["sentencepiece", "xlm", "wordpiece"]
 Result = TypeVar("Result")
 #: kind -> its files in a data folder
 FILES: dict[Kind, tuple[str, ...]] = {
     "sentencepiece": ("sentencepiece.model",),
     "xlm": ("xlm.codes", "xlm.vocab"),
     "wordpiece": ("wordpiece.vocab",),
-    "byte_level": ("byte_level.merges", "byte_level.vocab"),
 }
 #: kind -> its options
 OPTIONS: dict[str, tuple[str, ...]] = {
     "sentencepiece": (),
     "xlm": ("lowercase_and_remove_accent",),
     "wordpiece": ("lowercase",),
-    "byte_level": ("add_prefix_space",),
 }
 MANIFEST = "manifest.json"
-ADDED = "added_tokens"  # option of all but XLM's: tokens that were added to a published tokenizer
+ADDED = "added_tokens"  # option of SentencePiece and WordPiece: tokens that were added to a published tokenizer
 #: largest share of a dictionary's symbols that may be `other_symbols`, and of its text that may lie outside the pieces
 OTHER_SYMBOLS, OTHER_TEXT = 0.1, 0.01
 
@@ -79,9 +76,6 @@ class Source:
             return XLMPieces(codes, vocab, self.options["lowercase_and_remove_accent"])
         if self.kind == "wordpiece":
             return WordPieces(self.files[0], self.options["lowercase"])
-        if self.kind == "byte_level":
-            merges, vocab = self.files
-            return BytePieces(merges, vocab, self.options["add_prefix_space"])
         return SentencePieces(self.files[0])
 
     def manifest_entry(self) -> dict:
@@ -175,7 +169,10 @@ def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = 
     The dictionary must have at least half of the pieces (fairseq-preprocess leaves out rare ones with --thresholdsrc).
     Up to `OTHER_SYMBOLS` of its symbols may be `other_symbols`, and `OTHER_TEXT` of its text outside the pieces.
 
-    `path` is the file of the sub-words, for messages; `suffix` ends these pieces in the joint dictionary.
+    Args:
+        path: the file of the sub-words, for messages.
+        dictionary: the joint `XLDictionary`.
+        suffix: ending of these pieces in the dictionary.
     """
     pieces = [symbol + suffix for symbol in subwords.symbols]
     common = sum(piece in dictionary for piece in pieces)

@@ -25,9 +25,12 @@ CACHED, CACHED_SPANS = 1 << 15, 64  # number of texts with a cached encoding
 class TextEncoder:
     """Raw text -> indices of the joint dictionary, ended by ``</s>``.
 
-    The data folder has the vocabulary that the dictionary was made with; its manifest names the tokenizers of the
-    languages that have one. Where it names languages that share no piece (`fairseq-xl data disjoint`), each has a
-    vocabulary in a folder of its own instead. `UserError` as of `open_subwords`, `check_pieces`, `tokenizers.named_in`.
+    Args:
+        folder: data folder with the vocabulary that the dictionary was made with; its manifest names the tokenizers of
+            the languages that have one. Where it names languages that share no piece (`fairseq-xl data disjoint`),
+            each has a vocabulary in a folder of its own instead.
+
+    Raises `UserError` as `open_subwords`, `check_pieces` and `tokenizers.named_in` do.
     """
 
     def __init__(self, folder: str | Path, dictionary: XLDictionary):

@@ -19,29 +19,14 @@ SPECIAL = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", UNKNOWN: "<unk>", 
 LONGEST = 100  # characters of a word; a longer one is unknown, as in BERT
 
 
-class TokenizerPieces:
-    """Pieces that a tokenizer of the package tokenizers finds (`fairseq_xl.data.vocabulary.subwords.Subwords`)."""
+class WordPieces:
+    """The pieces of a WordPiece vocabulary (`fairseq_xl.data.vocabulary.subwords.Subwords`).
 
-    tokenizer: Tokenizer
+    Args:
+        vocab: BERT's vocab.txt.
+        lowercase: whether text gets lower case and loses accents: true for an uncased vocabulary.
 
-    def normalizer(self) -> normalizers.Normalizer | None:
-        """The rules for characters."""
-        return self.tokenizer.normalizer
-
-    def encode(self, lines: list[str]) -> list[list[int]]:
-        """Lines -> the ids of their pieces."""
-        return [self.tokenizer.encode(line).ids for line in lines]
-
-    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Text -> the ids of its pieces, and the characters [begin, end) of each."""
-        encoding = self.tokenizer.encode(text)
-        return encoding.ids, encoding.offsets
-
-
-class WordPieces(TokenizerPieces):
-    """The pieces of BERT's vocab.txt; raises `UserError` for a file that is missing or no such vocabulary.
-
-    With `lowercase`, as for an uncased vocabulary, text gets lower case and loses accents.
+    Raises `UserError` for a file that is missing or no such vocabulary.
     """
 
     title, units = "WordPiece vocabulary", "characters"
@@ -57,11 +42,24 @@ class WordPieces(TokenizerPieces):
         self.tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
         self.tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
+    def normalizer(self) -> normalizers.Normalizer | None:
+        """BERT's rules for characters."""
+        return self.tokenizer.normalizer
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        """Lines -> the ids of their pieces."""
+        return [self.tokenizer.encode(line).ids for line in lines]
+
     def lost(self, line: str) -> list[str]:
         """The characters of unknown words for which the vocabulary has no piece."""
         encoding = self.tokenizer.encode(line)
         words = [line[begin:end] for i, (begin, end) in zip(encoding.ids, encoding.offsets) if i == self.unknown]
         return [char for char in "".join(words) if char not in self.texts]
+
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Text -> the ids of its pieces, and the characters [begin, end) of each."""
+        encoding = self.tokenizer.encode(text)
+        return encoding.ids, encoding.offsets
 
 
 def read_vocabulary(path: Path) -> list[str]:

@@ -29,9 +29,12 @@ Pair = tuple[str, str]
 class XLMPieces:
     """The pieces of XLM's codes (`fairseq_xl.data.vocabulary.subwords.Subwords`). Text is words separated by spaces.
 
-    Codes are those of fastBPE, `left right count` on a line, or transformers' merges.txt, without counts; `vocab` is
-    `word count` on a line, as fastBPE writes it, or transformers' vocab.json. Raises `UserError` for files that are
-    missing, damaged or of two different models.
+    Args:
+        codes: the codes of fastBPE, `left right count` on a line, or transformers' merges.txt, without counts.
+        vocab: `word count` on a line, as fastBPE writes it, or transformers' vocab.json.
+        lowercase_and_remove_accent: whether text gets lower case and loses accents.
+
+    Raises `UserError` for files that are missing, damaged or of two different models.
     """
 
     title, units = "XLM vocabulary", "pieces"

@@ -106,7 +106,7 @@ BAD = {
     "merges": ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [[1, 2]]}}, "is no tokenizer: it has no model"),
     "bytes": (
         {"pre_tokenizer": {"type": "ByteLevel"}},
-        "is no tokenizer of a SentencePiece model: it has a step ByteLevel",
+        "is no tokenizer of a SentencePiece model: it has a step ByteLevel, byte-level BPE as of roberta-base",
     ),
     "replacement": (
         {"normalizer": {"type": "Replace", "pattern": {"String": "``"}, "content": '"'}},

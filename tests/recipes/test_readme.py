@@ -354,10 +354,10 @@ def test_commands_run_one_after_the_other(tmp_path):
         kind = Path(line[1]).name if line[0] == "bash" else line[0]
         tiny = TINY_XLM_R.get(kind, "").split() if XLM_R in line else []
         if line[:2] == ["fairseq-xl", "model", "average"]:  # two updates make no epoch, whose checkpoints it reads
-            for epoch in range(1, 6):
-                shutil.copy(
-                    tmp_path / "runs/my/en-de/checkpoint_last.pt", tmp_path / f"runs/my/en-de/checkpoint{epoch}.pt"
-                )
+            run_folder = tmp_path / "runs/my/en-de"
+            for number in range(1, 6):
+                for name in (f"checkpoint{number}.pt", f"checkpoint_1_{number}.pt"):
+                    shutil.copy(run_folder / "checkpoint_last.pt", run_folder / name)
         given, to = (line[:-2], line[-1]) if line[-2] == ">" else (line, "log")
         if "--launch" in given:  # on eight GPUs
             given = [word.replace("nproc_per_node 8", "nproc_per_node 2") for word in given]

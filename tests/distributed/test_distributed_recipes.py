@@ -84,7 +84,7 @@ def small(name, given, root):
     objectives = value("--objectives", "")
     if objectives:
         options = re.sub(r"batch_sentences=\d+", "batch_sentences=2", value("--objective-options", ""))
-        options = re.sub(r"batch_tokens=\d+", "batch_tokens=128", options)
+        options = re.sub(r"batch_tokens=\d+", "batch_tokens=256", options)  # the longest examples have 255
         more += ["--objective-options", f"{options} paraphrase.negatives=random"]
         more += ["--updates-per-epoch", 2]
     batches = len(objectives.split(",")) if value("--schedule") == "cycle" else 1

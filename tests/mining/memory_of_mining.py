@@ -1,4 +1,4 @@
-"""Prints peaks of the memory in which hard negatives are mined: `python -m tests.mining.memory_of_mining FOLDER`."""
+"""Prints the most memory that mining takes, for three texts: `python -m tests.mining.memory_of_mining FOLDER`."""
 
 import gc
 import sys

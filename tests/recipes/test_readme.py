@@ -349,6 +349,7 @@ def test_commands_run_one_after_the_other(tmp_path):
     }
     (in_python,) = (block for block in blocks(PAGES[-1].read_text("utf-8")) if block.startswith("import "))
     lines = [line for line in COMMANDS if not ELSEWHERE & {*line}]
+    assert len(lines) == len(COMMANDS) - 5
     done, kinds = 0, set()
     for line in [*lines, [sys.executable, "-c", in_python]]:
         kind = Path(line[1]).name if line[0] == "bash" else line[0]
